@@ -314,11 +314,19 @@ struct Show {
   bool json = false, dot = false, all = false;
 };
 
+/// What a picture is called: the model, or the file without its folders.
+std::string title_of(const GraphSource& source) {
+  if (!source.model.empty()) return source.model;
+  if (source.from.empty() || source.from == "-") return {};
+  return source.from.substr(source.from.rfind('/') + 1);
+}
+
 Result<int> show(const Show& options) {
   TUTTI_RETURN_IF_ERROR(check_outputs({{"--svg", options.svg}}));
   TUTTI_TRY(const auto machine, load(options.source));
   if (!options.svg.empty()) {
-    TUTTI_RETURN_IF_ERROR(write_text(options.svg, topology::to_svg(machine.graph)));
+    TUTTI_RETURN_IF_ERROR(
+        write_text(options.svg, topology::to_svg(machine.graph, title_of(options.source))));
   }
   if (options.json)
     say("{}\n", topology::to_json(machine.graph));

@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
 
 #include "topology/render/parts.h"
 
 namespace tutti::topology {
 namespace {
 
-constexpr double kMargin = 14, kTop = 52, kRow = 30, kRowGap = 26, kGap = 8;
-constexpr double kSumHeight = 18;  // Below GPUs and NICs: what they have in all.
+constexpr double kMargin = 14, kTop = 52, kRow = 30, kRowGap = 40, kGap = 8;
+constexpr double kSmall = 8, kLine = 11;  // Below a name: size and height of what else is said.
+constexpr std::size_t kMostNics = 16;     // A host with more: those that are alike are one box.
 
 bool is_device(const Node& node) {
   return node.kind == NodeKind::kGpu || node.kind == NodeKind::kNic;
@@ -21,10 +25,13 @@ std::string label(const Node& node) {
   return shortened(node.name.substr(node.name.rfind('/') + 1), 18);
 }
 
-// The width of a node's box, so that its name fits; ports are dots.
-double own_width(const Node& node) {
+// The width of a node's box, so that its texts fit; ports are dots.
+double own_width(const Node& node, const std::string& name,
+                 const std::vector<std::string>& details) {
   if (node.kind == NodeKind::kPciePort) return 8;
-  return std::max(58.0, width_of(label(node), 10) + 12);
+  double width = std::max(58.0, width_of(name, 10) + 12);
+  for (const std::string& line : details) width = std::max(width, width_of(line, kSmall) + 8);
+  return width;
 }
 
 // Whether links of this kind make the tree inside a host.
@@ -32,20 +39,71 @@ bool in_tree(LinkKind kind, bool c2c) {
   return kind == LinkKind::kInternal || kind == LinkKind::kPcie || (c2c && kind == LinkKind::kC2c);
 }
 
-// GB/s and connections that leave a node by links of the kinds.
+// GB/s and connections that leave a node by links of a kind.
 struct Sum {
   double gbs = 0;
-  LinkKind kind = LinkKind::kNvlink;
+  int count = 0;
 };
-Sum sum_of(const Picture& picture, NodeId node) {
+Sum sum_of(const Graph& graph, const Adjacency& adjacency, NodeId node, LinkKind kind) {
   Sum sum;
-  for (const auto& edge : picture.adjacency.from(node)) {
-    const LinkKind kind = picture.graph.links[edge.link].kind;
-    if (!is_fast(kind) && kind != LinkKind::kPort) continue;
-    sum.kind = kind;
-    sum.gbs += bandwidth(picture.graph, edge).value;
+  for (const auto& edge : adjacency.from(node)) {
+    if (graph.links[edge.link].kind != kind) continue;
+    sum.count += graph.links[edge.link].count;
+    sum.gbs += bandwidth(graph, edge).value;
   }
   return sum;
+}
+
+// What a GPU's or a NIC's box says below its name: the model; all its NVLinks; its ports.
+std::vector<std::string> details_of(const Graph& graph, const Adjacency& adjacency, NodeId node) {
+  std::vector<std::string> details;
+  if (!is_device(graph[node])) return details;
+  std::string model = graph[node].kind == NodeKind::kGpu ? fact(graph[node], "model") : "";
+  if (model.starts_with("NVIDIA ")) model.erase(0, 7);
+  if (!model.empty()) details.push_back(shortened(model, 14));
+  for (const auto& [kind, word] :
+       {std::pair(LinkKind::kNvlink, "NV{} "), std::pair(LinkKind::kXgmi, "XGMI{} "),
+        std::pair(LinkKind::kPort, "")}) {
+    const Sum sum = sum_of(graph, adjacency, node, kind);
+    if (sum.gbs > 0)
+      details.push_back(fmt::format(fmt::runtime(word), sum.count) + rate_text(sum.gbs));
+  }
+  return details;
+}
+
+// "Gen5 x16"; "" where it is not known.
+std::string generation_of(const Link& link) {
+  if (!link.pcie) return {};
+  const PcieRate& rate = link.pcie->current.known() ? link.pcie->current : link.pcie->maximum;
+  constexpr double kRates[] = {2.5, 5, 8, 16, 32, 64};
+  const auto* const at = std::find(std::begin(kRates), std::end(kRates), rate.gigatransfers);
+  if (at == std::end(kRates)) return {};
+  return fmt::format("Gen{} x{}", at - std::begin(kRates) + 1, rate.width);
+}
+
+// What makes NICs alike: where they hang, what they carry to there and out. A port of one NIC is
+// passed over.
+using Alike = std::tuple<NodeId, double, double>;
+std::optional<Alike> likeness(const Graph& graph, const Adjacency& adjacency, NodeId nic,
+                              NodeId& port) {
+  const auto up = [&](NodeId node, NodeId below) -> const Adjacency::Edge* {
+    const Adjacency::Edge* found = nullptr;
+    for (const auto& edge : adjacency.from(node)) {
+      if (!in_tree(graph.links[edge.link].kind, false) || edge.to == below) continue;
+      if (found != nullptr) return nullptr;
+      found = &edge;
+    }
+    return found;
+  };
+  const Adjacency::Edge* edge = up(nic, {});
+  if (edge == nullptr) return std::nullopt;
+  const double rate = bandwidth(graph, *edge).value;
+  if (graph[edge->to].kind == NodeKind::kPciePort) {
+    port = edge->to;
+    edge = up(port, nic);
+    if (edge == nullptr) return std::nullopt;  // Several hang on it.
+  }
+  return Alike{edge->to, rate, sum_of(graph, adjacency, nic, LinkKind::kPort).gbs};
 }
 
 }  // namespace
@@ -55,12 +113,18 @@ void Picture::anchor(NodeId node, const Box& box) {
   anchors.push_back({box, false});
 }
 
-void Picture::node(NodeId node, const Box& box) {
+void Picture::node(NodeId node, const Box& box, const std::string& name,
+                   const std::vector<std::string>& details) {
   const Node& what = graph[node];
   const bool port = what.kind == NodeKind::kPciePort;
   anchor(node, box);
   scene.box(box, colour(what.kind), "#64748b", title_of(graph, what), port ? 2 : 5);
-  if (!port) scene.text({box.middle(), box.y + box.height / 2 + 3.5}, label(what));
+  if (port) return;
+  const double lines = kLine * static_cast<double>(details.size());
+  double y = box.y + (box.height - lines) / 2 + 3.5;
+  scene.text({box.middle(), y}, name);
+  for (const std::string& line : details)
+    scene.text({box.middle(), y += kLine, kSmall, "#475569"}, line);
 }
 
 HostPicture::HostPicture(const Graph& graph, const Adjacency& adjacency, NodeId host,
@@ -78,6 +142,7 @@ HostPicture::HostPicture(const Graph& graph, const Adjacency& adjacency, NodeId 
           .push_back(member);
     }
   }
+  fold(graph, adjacency);
   grow(graph, adjacency, packages, false);
   grow(graph, adjacency, numa, false);
   grow(graph, adjacency, {}, true);
@@ -85,7 +150,36 @@ HostPicture::HostPicture(const Graph& graph, const Adjacency& adjacency, NodeId 
   std::stable_sort(rest.begin(), rest.end(),
                    [&](NodeId a, NodeId b) { return graph[a].kind < graph[b].kind; });
   for (const NodeId node : rest) grow(graph, adjacency, {node}, false);
+  for (Item& item : items_) {
+    item.name = label(graph[item.node]);
+    if (item.children == 0) item.details = details_of(graph, adjacency, item.node);
+    const auto others = folded_.find(item.node);
+    if (others == folded_.end()) continue;
+    item.name = fmt::format("{} x {}", others->second.size() + 1, item.name);
+    for (std::string& line : item.details) line += " each";
+  }
+  for (Item& item : switches_) item.name = label(graph[item.node]);
   place(graph);
+}
+
+// Many NICs: those that are alike are drawn as the first of them, and so are their ports.
+void HostPicture::fold(const Graph& graph, const Adjacency& adjacency) {
+  std::vector<NodeId> nics;
+  for (const NodeId member : members_) {
+    if (graph[member].kind == NodeKind::kNic) nics.push_back(member);
+  }
+  if (nics.size() <= kMostNics) return;
+  std::map<Alike, NodeId> first;
+  for (const NodeId nic : nics) {
+    NodeId port;
+    const auto alike = likeness(graph, adjacency, nic, port);
+    if (!alike) continue;
+    const auto [at, fresh] = first.try_emplace(*alike, nic);
+    if (fresh) continue;
+    folded_[at->second].push_back(nic);
+    seen_.insert(nic);
+    if (port.exists()) seen_.insert(port);
+  }
 }
 
 // Adds the roots and all below them, breadth first, so that parents come before their children.
@@ -121,8 +215,9 @@ void HostPicture::place(const Graph& graph) {
     const Node& node = graph[item.node];
     if (is_device(node) && item.children == 0) item.depth = deepest;
     double& height = heights[static_cast<std::size_t>(item.depth)];
-    if (node.kind != NodeKind::kPciePort) height = kRow;
-    item.own = own_width(node);
+    if (node.kind != NodeKind::kPciePort)
+      height = std::max(height, kRow + kLine * static_cast<double>(item.details.size()));
+    item.own = own_width(node, item.name, item.details);
     double& above = item.parent < 0 ? roots : items_[static_cast<std::size_t>(item.parent)].below;
     above += std::max(item.own + kGap, item.below);
   }
@@ -147,11 +242,13 @@ void HostPicture::place(const Graph& graph) {
     }
     used[i] = (width - item.below) / 2;
     const std::size_t row = static_cast<std::size_t>(item.depth);
-    const double height = graph[item.node].kind == NodeKind::kPciePort ? 8 : kRow;
+    const double height = graph[item.node].kind == NodeKind::kPciePort ? 8
+                          : is_device(graph[item.node])                ? heights[row]
+                                                                       : kRow;
     item.box = {left[i] + (width - item.own) / 2, tops[row] + (heights[row] - height) / 2, item.own,
                 height};
   }
-  height_ = tops.back() - kRowGap + kSumHeight + kMargin;
+  height_ = tops.back() - kRowGap + kMargin;
   place_switches(graph);
 }
 
@@ -166,50 +263,92 @@ void HostPicture::place_switches(const Graph& graph) {
     direct = direct || switches == 0;
     across = across || switches == 2;
   }
-  if (direct) height_ += 24 + std::min(150.0, width_ * 0.09);
+  if (direct) height_ += std::min(150.0, 20 + width_ * 0.15);  // The deepest arc (links.cc).
   if (switches_.empty()) return;
-  const double share = (width_ - 2 * kMargin) / static_cast<double>(switches_.size());
-  const double least = 11 * 10 * kGlyph + 12 + kGap;  // "nvswitch12"
-  const double each = std::max(share, least);
-  width_ = std::max(width_, each * static_cast<double>(switches_.size()) + 2 * kMargin);
+  double own = 0;
+  for (const Item& item : switches_)
+    own = std::max(own, own_width(graph[item.node], item.name, {}));
+  const auto count = static_cast<double>(switches_.size());
+  width_ = std::max(width_, count * (own + kGap) + 2 * kMargin);
+  const double each = (width_ - 2 * kMargin) / count;
+  std::vector<Gap> gaps = gaps_between_nics(graph);
+  double room = 0;
+  for (const Gap& gap : gaps) room += gap.room(own + kGap);
+  if (room < count) gaps = {{kMargin, width_ - kMargin, {}}};  // Lines of NICs pass behind.
   for (std::size_t i = 0; i < switches_.size(); ++i) {
-    Item& item = switches_[i];
-    const double width = std::clamp(each * 0.7, own_width(graph[item.node]), 150.0);
-    const double middle = kMargin + each * (static_cast<double>(i) + 0.5);
-    item.box = {middle - width / 2, height_ + 60, width, kRow};
+    const double wish = kMargin + each * (static_cast<double>(i) + 0.5);
+    Gap* best = nullptr;
+    for (Gap& gap : gaps) {
+      const bool fits = gap.room(own + kGap) >= static_cast<double>(gap.switches.size() + 1);
+      if (fits && (best == nullptr || gap.far_from(wish) < best->far_from(wish))) best = &gap;
+    }
+    best->switches.push_back(i);
+  }
+  for (const Gap& gap : gaps) {
+    const double part = (gap.right - gap.left) / static_cast<double>(gap.switches.size());
+    const double width = std::clamp(part * 0.7, own, 150.0);
+    for (std::size_t k = 0; k < gap.switches.size(); ++k) {
+      const double middle = gap.left + part * (static_cast<double>(k) + 0.5);
+      switches_[gap.switches[k]].box = {middle - width / 2, height_ + 60, width, kRow};
+    }
   }
   height_ += 60 + kRow + kMargin + (across ? 70 : 10);
+}
+
+// Between the lines that lead down from NICs.
+std::vector<HostPicture::Gap> HostPicture::gaps_between_nics(const Graph& graph) const {
+  std::vector<double> middles;
+  for (const Item& item : items_) {
+    if (graph[item.node].kind == NodeKind::kNic) middles.push_back(item.box.middle());
+  }
+  std::sort(middles.begin(), middles.end());
+  middles.push_back(width_ - kMargin);
+  std::vector<Gap> gaps;
+  double left = kMargin;
+  for (const double middle : middles) {
+    gaps.push_back({left + kGap, middle - kGap, {}});
+    left = middle;
+  }
+  return gaps;
 }
 
 void HostPicture::draw_item(Picture& picture, const Item& item, double left, double top) const {
   Box box = item.box;
   box.x += left;
   box.y += top;
-  picture.node(item.node, box);
+  picture.node(item.node, box, item.name, item.details);
+  draw_folded(picture, item.node);
   if (item.parent < 0) return;
   picture.drawn[item.link] = true;
   const Link& link = picture.graph.links[item.link];
   const Box& above = items_[static_cast<std::size_t>(item.parent)].box;
   const double x0 = above.middle() + left, y0 = above.bottom() + top, x1 = box.middle(), y1 = box.y;
-  const double bend = std::min((y1 - y0) / 2, 16.0);
+  const double bend = std::min((y1 - y0) / 2, 9.0);
   picture.scene.line(fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}L{:.1f} "
                                  "{:.1f}",
                                  x0, y0, x0, y0 + bend, x1, y0 + bend, x1, y0 + 2 * bend, x1, y1),
                      {colour(link.kind), stroke_width(link.kind, link.forward.value)},
                      title_of(picture.graph, link));
-  const std::string words = rate_text(link.forward.value);
-  const double width = width_of(words, 9);
-  if (link.kind == LinkKind::kInternal || !link.forward.known() || width > item.own) return;
-  picture.scene.text({x1, y1 - 8, 9, "#475569"}, words);
+  if (link.kind == LinkKind::kInternal) return;
+  double y = y1 - 5;
+  for (const std::string& words :
+       {link.forward.known() ? rate_text(link.forward.value) : "", generation_of(link)}) {
+    if (words.empty() || width_of(words, kSmall) + 10 > item.own + kGap) continue;
+    picture.scene.text({x1 + 5, y, kSmall, "#475569", false, true}, words);
+    y -= kLine;
+  }
 }
 
-void HostPicture::draw_sums(Picture& picture, const Item& item, double left, double top) const {
-  if (!is_device(picture.graph[item.node]) || item.children > 0) return;
-  const Sum sum = sum_of(picture, item.node);
-  const std::string words = rate_text(sum.gbs);
-  if (sum.gbs <= 0 || width_of(words, 9) > item.own + kGap) return;
-  picture.scene.text({left + item.box.middle(), top + item.box.bottom() + 12, 9, colour(sum.kind)},
-                     words);
+// The others of NICs that are alike are where the first is, and so are their links.
+void HostPicture::draw_folded(Picture& picture, NodeId first) const {
+  const auto others = folded_.find(first);
+  if (others == folded_.end()) return;
+  for (const NodeId nic : others->second) {
+    picture.anchor_of[nic.value] = picture.anchor_of[first.value];
+    for (const auto& edge : picture.adjacency.from(nic)) {
+      if (in_tree(picture.graph.links[edge.link].kind, false)) picture.drawn[edge.link] = true;
+    }
+  }
 }
 
 void HostPicture::draw(Picture& picture, double left, double top) const {
@@ -218,10 +357,7 @@ void HostPicture::draw(Picture& picture, double left, double top) const {
   picture.scene.frame({left, top, width_, height_}, title_of(picture.graph, host));
   picture.scene.text({left + kMargin, top + 20, 14, "#0f172a", true, true},
                      shortened(host.name, 40));
-  for (const Item& item : items_) {
-    draw_item(picture, item, left, top);
-    draw_sums(picture, item, left, top);
-  }
+  for (const Item& item : items_) draw_item(picture, item, left, top);
   for (const Item& item : switches_) draw_item(picture, item, left, top);
 }
 

@@ -85,6 +85,28 @@ void draw_bundle(Picture& picture, const Ends& ends, const Bundle& bundle) {
   }
 }
 
+/// What sockets carry, over the longest of their lines: one figure, if it is that of all.
+void name_sockets(Picture& picture, const std::map<Ends, Bundle>& bundles) {
+  double longest = 0, middle = 0, top = 0, gbs = 0;
+  int count = 0;
+  for (const auto& [ends, bundle] : bundles) {
+    const auto& [a, b, kind] = ends;
+    if (kind != LinkKind::kSocket || bundle.gbs <= 0) continue;
+    if (count++ > 0 && std::abs(bundle.gbs - gbs) > 1e-9 * gbs) return;
+    gbs = bundle.gbs;
+    const Box &one = picture.anchors[static_cast<std::size_t>(a)].box,
+              &two = picture.anchors[static_cast<std::size_t>(b)].box;
+    const double far = std::abs(one.middle() - two.middle());
+    if (far <= longest) continue;
+    longest = far;
+    middle = (one.middle() + two.middle()) / 2;
+    top = std::min(one.y, two.y);
+  }
+  if (count == 0) return;
+  picture.scene.text({middle, top - 18, 9, colour(LinkKind::kSocket)},
+                     rate_text(gbs) + (count > 1 ? " each" : ""));
+}
+
 }  // namespace
 
 void draw_links(Picture& picture) {
@@ -100,6 +122,7 @@ void draw_links(Picture& picture) {
     bundle.gbs += link.forward.value;
   }
   for (const auto& [ends, bundle] : bundles) draw_bundle(picture, ends, bundle);
+  name_sockets(picture, bundles);
 }
 
 }  // namespace tutti::topology

@@ -5,6 +5,9 @@
 // node its anchor: the place where its links end. Nodes that share a box (hosts that are not drawn
 // whole, a bar of switches) share an anchor, and so their links become one bundle.
 #pragma once
+#include <algorithm>
+#include <cmath>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -84,8 +87,9 @@ struct Picture {
   std::vector<bool> drawn = std::vector<bool>(graph.links.size());
 
   void anchor(NodeId node, const Box& box);
-  /// Draws a node with its name and remembers its place.
-  void node(NodeId node, const Box& box);
+  /// Draws a node with its name and what else is said, and remembers its place.
+  void node(NodeId node, const Box& box, const std::string& name,
+            const std::vector<std::string>& details);
 };
 
 /// A host drawn whole. First made, which measures it, then drawn at its place.
@@ -105,18 +109,29 @@ class HostPicture {
     int depth = 0, children = 0;
     double own = 0, below = 0;  // Widths: of the box, of all below it with gaps.
     Box box{};
+    std::string name{};
+    std::vector<std::string> details{};  // Lines below it.
   };
+  struct Gap {  // Room for NVSwitches.
+    double left = 0, right = 0;
+    std::vector<std::size_t> switches{};
+    double room(double each) const { return std::floor(std::max(0.0, right - left) / each); }
+    double far_from(double x) const { return std::max({0.0, left - x, x - right}); }
+  };
+  void fold(const Graph& graph, const Adjacency& adjacency);
   void grow(const Graph& graph, const Adjacency& adjacency, const std::vector<NodeId>& roots,
             bool c2c);
   void place(const Graph& graph);
   void place_switches(const Graph& graph);
   void draw_item(Picture& picture, const Item& item, double left, double top) const;
-  void draw_sums(Picture& picture, const Item& item, double left, double top) const;
+  void draw_folded(Picture& picture, NodeId first) const;
+  std::vector<Gap> gaps_between_nics(const Graph& graph) const;
 
   NodeId host_;
   std::vector<NodeId> members_;
   std::vector<Item> items_, switches_;
-  std::set<NodeId> seen_;  // In items_.
+  std::set<NodeId> seen_;                         // In items_, or folded.
+  std::map<NodeId, std::vector<NodeId>> folded_;  // Others like a NIC that is drawn for all.
   double width_ = 0, height_ = 0;
 };
 

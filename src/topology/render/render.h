@@ -5,6 +5,7 @@
 // a graph that breaks the invariants of graph.h (links to nowhere) is shown as far as it goes.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "topology/graph/graph.h"
 
@@ -21,7 +22,8 @@ std::string to_dot(const Graph& graph);
 /// A picture. Up to two hosts (or 64 nodes) are drawn whole; with more hosts, the first of each
 /// kind is drawn (at most four kinds), and the others are small boxes with counts. Hovering over a
 /// thing shows everything the graph says about it. Above 256 small boxes or 512 switches in a row,
-/// the rest is a count.
-std::string to_svg(const Graph& graph);
+/// the rest is a count. Where a host has more than 16 NICs, those that are alike are one box.
+/// `name` is the title: which machine it is.
+std::string to_svg(const Graph& graph, std::string_view name = {});
 
 }  // namespace tutti::topology

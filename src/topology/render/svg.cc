@@ -224,7 +224,7 @@ Graph sound(Graph graph) {
 
 }  // namespace
 
-std::string to_svg(const Graph& given) {
+std::string to_svg(const Graph& given, std::string_view name) {
   const Graph graph = sound(given);
   Picture picture(graph);
   const Hosts hosts = sort_hosts(graph);
@@ -245,14 +245,18 @@ std::string to_svg(const Graph& given) {
   const std::string heading = words_of(counts_of(graph, graph.all()), ", ");
   const double head = width_of(heading, 13) + 2 * kEdge;
   const double width = std::max({x - kSpace + kEdge, head, 560.0});
-  picture.scene.text({kEdge, 34, 13, "#0f172a", true, true}, heading);
+  picture.scene.text({kEdge, name.empty() ? 34.0 : 46.0, 13, "#0f172a", true, true}, heading);
+  if (!name.empty()) {
+    const auto most = static_cast<std::size_t>((width - 2 * kEdge) / 15 / kGlyph);
+    picture.scene.text({kEdge, 26, 15, "#0f172a", true, true}, shortened(std::string(name), most));
+  }
   for (const std::vector<NodeId>& row : rows_outside(picture)) {
     if (row.empty()) continue;
     bottom += kApart;
     bottom += draw_row(picture, row, bottom, width);
   }
   draw_links(picture);
-  const double height = draw_legend(picture, bottom + 70, width);
+  const double height = draw_legend(picture, bottom + 34, width);
   return picture.scene.svg(width, height);
 }
 

@@ -1,6 +1,7 @@
 // Pictures and data of graphs: complete, well-formed, and no text over another.
 #include "topology/render/render.h"
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <pugixml.hpp>
 #include <set>
@@ -78,6 +79,49 @@ TEST_CASE("every model has a picture without texts over one another") {
       check_picture(*graph);
     }
   }
+}
+
+TEST_CASE("no line of a NIC passes behind an NVSwitch") {
+  for (const char* name : {"hgx-h100", "dgx-a100", "p5", "hgx-b200"}) {
+    INFO(name);
+    const auto graph = model(name);
+    REQUIRE(graph);
+    pugi::xml_document document;
+    REQUIRE(document.load_string(to_svg(*graph).c_str()));
+    int lines = 0, switches = 0;
+    for (const auto& box : document.select_nodes("//rect[title[contains(., 'NVSwitch')]]")) {
+      const double left = box.node().attribute("x").as_double();
+      const double right = left + box.node().attribute("width").as_double();
+      ++switches;
+      for (const auto& line : document.select_nodes("//path[title[contains(., 'NIC port')]]")) {
+        const double x = std::strtod(line.node().attribute("d").value() + 1, nullptr);
+        ++lines;
+        CHECK((x < left || x > right));
+      }
+    }
+    CHECK(switches > 0);
+    CHECK(lines >= 8 * switches);
+  }
+}
+
+TEST_CASE("a picture has a title, GPUs their model and links, and many NICs that are alike a box") {
+  const auto graph = model("p5");
+  REQUIRE(graph);
+  pugi::xml_document document;
+  REQUIRE(document.load_string(to_svg(*graph, "machine.xml").c_str()));
+  std::multiset<std::string> texts;
+  for (const Extent& text : texts_of(document)) texts.insert(text.words);
+  CHECK(texts.count("machine.xml") == 1);
+  CHECK(texts.count("H100-SXM5-80GB") == 8);
+  CHECK(texts.count("NV18 371 GB/s") == 8);
+  CHECK(texts.count("Gen5 x16") == 8);  // GPUs; what is above them is older.
+  CHECK(texts.count("12.5 GB/s each") == 8);
+  CHECK(texts.count("4 x efa_28") == 1);
+  CHECK(texts.count("16 GB/s") == 1);  // Between the sockets.
+  // Few are drawn one by one.
+  const auto few = model("hgx-h100");
+  REQUIRE(few);
+  CHECK(to_svg(*few).find(" each<") == std::string::npos);
 }
 
 TEST_CASE("JSON has all nodes, links and figures") {
