@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "tools/topo/topo.h"
 #include "topology/bounds/bound.h"
@@ -222,13 +223,18 @@ std::string cell(const Graph& graph, const Adjacency& adjacency, const Path& pat
 void print_legend(const std::set<PathClass>& seen, bool node) {
   say("\nclass, and GB/s of the narrowest link with its source: m measured, c current, x "
       "maximum,\nt table, a assumed\n");
+  const auto say_node = [&] {
+    if (std::exchange(node, false))
+      say("  NODE  through a CPU, from one of its PCI roots to another\n");
+  };
   for (const PathClass type : seen) {
     if (type == PathClass::kLocal || type == PathClass::kNone) continue;
+    if (type > PathClass::kHost) say_node();
     const std::string name = type == PathClass::kNvlink ? "NV#, XGMI#" : std::string(name_of(type));
     say("  {}  {}{}\n", name, meaning_of(type),
         type == PathClass::kNvlink ? ", so many links" : "");
   }
-  if (node) say("  NODE  through a CPU, from one of its PCI roots to another\n");
+  say_node();
 }
 
 void print_matrix(const Graph& graph, const Adjacency& adjacency, const Shown& shown) {
