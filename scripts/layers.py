@@ -50,7 +50,7 @@ MAY_INCLUDE = {
     "planner": "algorithms plan/* plan topology/embedding topology/bounds topology/graph base include",
     "planner/simulate": "planner algorithms plan/* plan topology/embedding topology/bounds topology/graph base include",
     "exec": "plan/passes plan transport kernels/host kernels base include",
-    "comm": "planner algorithms exec bootstrap plan/* plan topology/probe topology/graph transport/local transport "
+    "comm": "planner algorithms exec bootstrap plan/* plan topology/probe topology/probe/sources topology/graph transport/local transport "
             "kernels/host kernels base include",
     "cuda/driver": "transport/local transport kernels/cuda kernels base include",
     "cuda/mesh": "cuda/driver exec plan transport kernels/cuda kernels base include",

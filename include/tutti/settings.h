@@ -40,9 +40,10 @@ struct TUTTI_API Settings {
   /// TUTTI_TUNING: the file of tables that `tutti tune` wrote; "off" for none; empty for the usual
   /// place, if there is one. Rank 0's is what all ranks use.
   std::string tuning;
-  /// TUTTI_TOPOLOGY: what plans between devices are chosen by: a file with the text form of this
-  /// host's topology; "off" for published figures of links alone; empty probes the host. That of
-  /// the lowest rank of each host counts.
+  /// TUTTI_TOPOLOGY: what plans are chosen by: a file with the text form of a topology; "off" for
+  /// assumed figures alone; empty probes the host. Between devices the file is of this host, and
+  /// that of the lowest rank of each host counts. Between ranks on CPUs it is of all their hosts,
+  /// and rank 0's counts; without a file they look at NUMA nodes of one host alone.
   std::string topology;
   std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
   std::string rdma_devices;    // TUTTI_RDMA_DEVICES: "mlx5_0,mlx5_1:2", "^mlx5_3"; empty chooses.

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -91,6 +92,21 @@ int usable_cpus() {
   for (const std::uint64_t word : affinity()) count += std::popcount(word);
   const int quota = quota_cpus();
   return std::max(1, quota > 0 ? std::min(count, quota) : count);
+}
+
+int numa_nodes() {
+  static const int known = [] {
+    int count = 0;
+    std::error_code error;
+    for (const auto& entry :
+         std::filesystem::directory_iterator("/sys/devices/system/node", error)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("node") && name.find_first_not_of("0123456789", 4) == std::string::npos)
+        ++count;
+    }
+    return std::max(count, 1);
+  }();
+  return known;
 }
 
 std::size_t last_level_cache_bytes() {

@@ -24,6 +24,9 @@ int quota_cpus();
 /// less.
 int usable_cpus();
 
+/// NUMA nodes of this machine, counted from sysfs: cheap; 1 where it can't be told.
+int numa_nodes();
+
 /// Bytes of the largest cache level of this machine; 32 MiB when it can't be told.
 std::size_t last_level_cache_bytes();
 

@@ -25,6 +25,7 @@ enum class ForkOrder {
   kStores,
   kPlans,
   kEstimates,
+  kTrees,
   kServe,
   kServerSockets,
   kMark,

@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 
 #include "base/cpus.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings_table.h"
 #include "base/threads.h"
+#include "comm/meet.h"
 #include "comm/nic_paths.h"
 #include "comm/watching.h"
 #include "planner/planner.h"
@@ -23,97 +23,6 @@ namespace {
 
 // Images and connections have not been tried with more.
 constexpr int kMostCommunicatorRanks = 4096;
-
-/// The first data that every rank sends. Plain data.
-struct JoinInfo {
-  char version[16] = {};
-  std::int32_t rank_count = 0;
-  std::uint32_t settings_hash = 0;  // A hash of what all ranks must have alike.
-  std::uint32_t devices = 0;        // 1: it is of a DeviceCommunicator.
-  Peer peer;
-};
-
-std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans) {
-  return static_cast<std::uint32_t>(Hash()
-                                        .add(settings.algorithm)
-                                        .add(settings.transport)
-                                        .add(settings.slot_bytes)
-                                        .add(settings.slot_count)
-                                        .add(settings.lanes)
-                                        .add(settings.read_from_bytes)
-                                        .add(settings.adapt ? 1 : 0)
-                                        .add(static_cast<std::uint64_t>(settings.contract))
-                                        .add(plans)
-                                        .add_all(settings.groups)
-                                        .add_all(settings.weights)
-                                        .value());
-}
-
-/// Rank 0's message about its tables; a part of a communicator may have those of the whole.
-Bytes tuning_to_tell(const CommunicatorConfig& comm_config, const Tuning* whole) {
-  if (whole == nullptr) return pack_tuning(find_tuning(comm_config.settings));
-  auto found = find_tuning_of_part(comm_config.settings, comm_config.rank_count, *whole);
-  return found ? pack_tuning(*std::move(found)) : Bytes{};
-}
-
-/// The peers, by rank; `tuning` becomes what rank 0 found, if it says anything.
-Result<std::vector<Peer>> meet(const CommunicatorConfig& comm_config, std::uint32_t settings_hash,
-                               const Exchange& exchange, std::shared_ptr<const Tuning>& tuning) {
-  const Rank me = comm_config.me;
-  const int rank_count = comm_config.rank_count;
-  const bool devices = comm_config.devices;
-  JoinInfo mine;
-  std::strncpy(mine.version, TUTTI_VERSION, sizeof(mine.version) - 1);
-  mine.rank_count = rank_count;
-  mine.settings_hash = settings_hash;
-  mine.devices = devices ? 1 : 0;
-  mine.peer = this_process();
-  const auto plain = std::as_bytes(std::span(&mine, 1));
-  Bytes sent(plain.begin(), plain.end());
-  if (me.value == 0) {
-    const Bytes found = tuning_to_tell(comm_config, tuning.get());
-    sent.insert(sent.end(), found.begin(), found.end());
-  }
-  TUTTI_TRY(const auto all, exchange("hello", sent));
-  std::vector<Peer> peers;
-  const std::string this_rank = fmt::format("rank {}", me.value);  // The others read it, too.
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto mismatch = [&](const std::string& what) {
-      return Error{Code::kMismatch, fmt::format("rank {} {}", rank, what), me,
-                   Rank{static_cast<int>(rank)}};
-    };
-    JoinInfo theirs;
-    if (all[rank].size() < sizeof(JoinInfo) || (rank != 0 && all[rank].size() != sizeof(JoinInfo)))
-      return mismatch("uses another version of Tutti than " TUTTI_VERSION);
-    std::memcpy(&theirs, all[rank].data(), sizeof(theirs));
-    if (std::memcmp(theirs.version, mine.version, sizeof(mine.version)) != 0) {
-      theirs.version[sizeof(theirs.version) - 1] = 0;
-      return mismatch(
-          fmt::format("uses Tutti {}, {} uses " TUTTI_VERSION, theirs.version, this_rank));
-    }
-    if (theirs.rank_count != rank_count) {
-      return mismatch(
-          fmt::format("counts {} ranks, {} counts {}", theirs.rank_count, this_rank, rank_count));
-    }
-    if (theirs.devices != mine.devices) {
-      return mismatch(fmt::format(
-          "makes a communicator of {}, {} one of {}; all ranks have to make the same",
-          devices ? "host memory" : "devices", this_rank, devices ? "devices" : "host memory"));
-    }
-    if (theirs.settings_hash != mine.settings_hash) {
-      return mismatch("has other settings than " + this_rank +
-                      "; TUTTI_ALGORITHM, TUTTI_TRANSPORT, TUTTI_CONTRACT, TUTTI_SLOT_BYTES, "
-                      "TUTTI_SLOT_COUNT, TUTTI_READ_FROM, TUTTI_LANES, TUTTI_ADAPT, TUTTI_GROUPS, "
-                      "TUTTI_WEIGHTS and the plans in TUTTI_PLAN must be alike on all ranks");
-    }
-    peers.push_back(theirs.peer);
-  }
-  if (tuning == nullptr || all[0].size() != sizeof(JoinInfo)) {
-    TUTTI_TRY(auto found, unpack_tuning(std::span(all[0]).subspan(sizeof(JoinInfo))));
-    tuning = std::make_shared<const Tuning>(std::move(found));
-  }
-  return peers;
-}
 
 /// The plans that users wrote. A part of a communicator has those of the whole.
 Result<PlanSelector::Plans> plans_for(int rank_count, const Settings& settings,
@@ -199,6 +108,30 @@ Result<std::shared_ptr<PlanSelector>> make_selector(const Settings& settings,
                                         std::move(hosts), tuned);
 }
 
+Status check_place(Rank me, int rank_count) {
+  if (rank_count >= 1 && rank_count <= kMostCommunicatorRanks && me.value >= 0 &&
+      me.value < rank_count)
+    return ok();
+  return Error{Code::kInvalidArgument,
+               fmt::format("rank {} of {} ranks: a rank is in 0 .. count - 1, a count in 1 .. {}",
+                           me.value, rank_count, kMostCommunicatorRanks)};
+}
+
+/// What the graph of the hosts says; a part of a communicator has that of the whole.
+Status learn_topology(const CommunicatorConfig& comm_config, std::span<const Peer> peers,
+                      TopologySource source, const Exchange& exchange, PlanSelector& selector) {
+  HostTopology topology;
+  if (comm_config.parent != nullptr) {
+    topology = comm_config.parent->selector->topology();
+  } else if (source == TopologySource::kProbed && !selector.inputs().hosts.of.empty()) {
+    topology.why_not = "ranks are on several hosts; TUTTI_TOPOLOGY=FILE says what joins them";
+  } else if (source != TopologySource::kNone) {
+    TUTTI_TRY(topology, meet_topology(source, comm_config.settings, comm_config.me, exchange));
+  }
+  selector.set(std::move(topology), peers);
+  return ok();
+}
+
 /// Warns of devices that were chosen for a transport that is not used.
 void warn_of_vain(const Settings& settings, const Transport& used) {
   if (settings.rdma_devices.empty() || used.name == std::string_view("verbs")) return;
@@ -214,25 +147,20 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   const Settings& settings = comm_config.settings;
   const Communicator::State* const parent = comm_config.parent;
   const auto start = std::chrono::steady_clock::now();
-  if (rank_count < 1 || rank_count > kMostCommunicatorRanks || me.value < 0 ||
-      me.value >= rank_count) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("rank {} of {} ranks: a rank is in 0 .. count - 1, a count in 1 .. {}",
-                             me.value, rank_count, kMostCommunicatorRanks)};
-  }
+  TUTTI_RETURN_IF_ERROR(check_place(me, rank_count));
   // If only this rank can't read something, the others must not wait: they have to hear of it.
   const Status usable = parent != nullptr ? ok() : check_settings(settings);
   auto plans = plans_for(rank_count, settings, parent);
   auto tuning = parent != nullptr ? parent->selector->tuning() : nullptr;
-  const auto met =
-      meet(comm_config, shared_settings_hash(settings, plans && usable ? (*plans)->hash() : ~0ULL),
-           exchange, tuning);
+  const auto met = meet(comm_config, plans && usable ? (*plans)->hash() : ~0ULL, exchange, tuning);
   if (!usable) return usable.error();
   if (!plans) return std::move(plans.error());
-  TUTTI_TRY(const auto peers, met);
+  if (!met) return met.error();
+  const auto& [peers, source] = *met;
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
   TUTTI_TRY(const auto selector,
             make_selector(settings, *plans, peers, *transport, tuning, exchange));
+  TUTTI_RETURN_IF_ERROR(learn_topology(comm_config, peers, source, exchange, *selector));
   TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *transport, *selector));
   if (me.value == 0 && !selector->inputs().hosts.of.empty()) warn_of_vain(settings, *transport);
   selector->set(config);

@@ -34,7 +34,9 @@ Settings with_groups(Settings settings, const std::vector<int>& hosts) {
 PlanSelector::PlanSelector(Settings settings, Plans plans, int rank_count, int cpus,
                            std::shared_ptr<const Tuning> tuning, const std::string& transport,
                            planner::Hosts hosts, const TunedHosts& tuned)
-    : settings_(with_groups(std::move(settings), hosts.of)),
+    : groups_by_user_(settings.groups),
+      weights_by_user_(settings.weights),
+      settings_(with_groups(std::move(settings), hosts.of)),
       plans_(std::move(plans)),
       rank_count_(rank_count),
       tuning_(std::move(tuning)) {
@@ -66,6 +68,35 @@ void PlanSelector::use_measured_network(const TunedHosts& tuned) {
   if (settings_.weights.empty()) settings_.weights = planner::weights_for(hosts);
 }
 
+void PlanSelector::set(HostTopology topology, std::span<const Peer> peers) {
+  topology_ = std::move(topology);
+  if (topology_.graph == nullptr) return;
+  const auto find = [&]() -> Result<planner::PlaceCosts> {
+    TUTTI_TRY(const auto places, find_places(*topology_.graph, peers));
+    return planner::place_costs(topology_.graph, topology_.source, places, inputs_.hosts);
+  };
+  auto costs = find();
+  if (!costs) {
+    topology_.why_not = costs.error().what;
+    return;
+  }
+  topology_.why_not.clear();  // It may have been about other ranks.
+  places_ = *std::move(costs);
+  inputs_.places = &*places_;
+  inputs_.costs = planner::measured_costs(*places_, inputs_.costs);
+  if (inputs_.table == nullptr && places_->network.gigabytes_per_second > 0)
+    inputs_.hosts.cost.link = places_->network;
+  const bool in_groups = inputs_.hosts.of.empty() || !settings_.groups.empty();
+  if (groups_by_user_.empty() && in_groups)
+    settings_.groups = planner::groups_on(inputs_, rank_count_).sizes;
+  if (weights_by_user_.empty()) settings_.weights = planner::weights_on(inputs_, rank_count_);
+}
+
+plan::Shape PlanSelector::shape_of(Collective collective, int root, Contract contract) const {
+  return planner::with_trees(planner::shape_of(collective, rank_count_, root, settings_), contract,
+                             inputs_);
+}
+
 void PlanSelector::set(const RegionConfig& config) {
   inputs_.most_lanes = config.lanes;
   inputs_.packet_bytes = config.packet_bytes;
@@ -73,15 +104,19 @@ void PlanSelector::set(const RegionConfig& config) {
   inputs_.slots = static_cast<int>(config.slot_count);
 }
 
+bool PlanSelector::network_is_measured() const {
+  return inputs_.table != nullptr || (places_ && places_->network.gigabytes_per_second > 0);
+}
+
 void PlanSelector::set(const NetworkCost& cost) {
-  if (!(cost == NetworkCost{}) && inputs_.table == nullptr) inputs_.hosts.cost = cost;
+  if (!(cost == NetworkCost{}) && !network_is_measured()) inputs_.hosts.cost = cost;
 }
 
 Status PlanSelector::set_limits(exec::HostExecutor::Options& options) const {
   for (int i = 0; i < kCollectiveCount; ++i) {
     planner::Request request;
-    request.shape = planner::shape_of(static_cast<Collective>(i), rank_count_, 0, settings_);
     request.contract = settings_.contract;
+    request.shape = shape_of(static_cast<Collective>(i), 0, request.contract);
     options.read_from_bytes[static_cast<std::size_t>(i)] =
         settings_.read_from_bytes != 0
             ? settings_.read_from_bytes
@@ -102,7 +137,7 @@ Status PlanSelector::set_limits(exec::HostExecutor::Options& options) const {
 
 planner::Request PlanSelector::request_for(const exec::Call& call, exec::Access access) const {
   planner::Request request;
-  request.shape = planner::shape_of(call.collective, rank_count_, call.root, settings_);
+  request.shape = shape_of(call.collective, call.root, settings_.contract);
   request.bytes =
       std::max(exec::input_bytes(call, rank_count_), exec::output_bytes(call, rank_count_));
   request.mapped = access == exec::Access::kMapped;
@@ -162,11 +197,10 @@ Status PlanSelector::take_override(exec::Call& call, std::string_view algorithm_
 
 std::string PlanSelector::describe_hosts() const {
   const planner::Hosts& hosts = inputs_.hosts;
-  const bool measured = inputs_.table != nullptr;
   std::string text = fmt::format("hosts: {}; between them {:.3g} us and {:.3g} GB/s {}",
                                  *std::max_element(hosts.of.begin(), hosts.of.end()) + 1,
                                  hosts.cost.link.latency_us, hosts.cost.link.gigabytes_per_second,
-                                 measured ? "were measured" : "are assumed");
+                                 network_is_measured() ? "were measured" : "are assumed");
   for (const planner::HostRate& rate : hosts.rates) {
     if (rate.gigabytes_per_second < hosts.cost.link.gigabytes_per_second)
       text += fmt::format(", {:.3g} at {}", rate.gigabytes_per_second, rate.name);
@@ -178,9 +212,24 @@ std::string PlanSelector::describe_hosts() const {
   return text + "\n";
 }
 
+std::string PlanSelector::describe_topology() const {
+  if (!places_) {
+    if (topology_.why_not.empty()) return {};
+    return fmt::format("topology: {} is not used: {}\n",
+                       topology_.source.empty() ? "it" : topology_.source, topology_.why_not);
+  }
+  std::string text = fmt::format("topology: {}: {} NUMA node{}", topology_.source,
+                                 places_->places.size(), places_->places.size() == 1 ? "" : "s");
+  if (places_->differ) text += ", not all joined alike";
+  if (inputs_.hosts.of.empty() && !settings_.groups.empty())  // Else said of the hosts.
+    text += fmt::format("; groups of {}", fmt::join(settings_.groups, ","));
+  return text + "\n";
+}
+
 std::string PlanSelector::describe() const {
   const auto& tables = tuning_->tables;
   std::string text = inputs_.hosts.of.empty() ? "" : describe_hosts();
+  text += describe_topology();
   text += "tuning: ";
   if (inputs_.table != nullptr) {
     text += fmt::format("{} (machine {:016x}, {}, {} ranks on {} CPUs)", tuning_->source,

@@ -4,10 +4,15 @@
 // CPUs that all of them share. So ranks choose alike without a word between them.
 #pragma once
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "comm/topology.h"
 #include "comm/tuning.h"
 #include "exec/host_executor.h"
+#include "planner/place_costs.h"
 #include "planner/plan_files.h"
 #include "planner/planner.h"
 
@@ -35,6 +40,10 @@ class PlanSelector : public exec::PlanSource {
   const planner::TuningKey& key() const { return key_; }
   /// The user's, with groups and weights.
   const Settings& settings() const { return settings_; }
+  /// What the graph of the hosts says, if it says where all ranks are: groups and weights follow,
+  /// unless the settings say otherwise. Before the first use.
+  void set(HostTopology topology, std::span<const Peer> peers);
+  const HostTopology& topology() const { return topology_; }
   /// What the communicator has, once that is known.
   void set(const RegionConfig& config);
   void set(const NetworkCost& cost);  // That was measured goes before it.
@@ -46,6 +55,8 @@ class PlanSelector : public exec::PlanSource {
   /// What the user wants of one call, as the call carries it. kInvalidArgument for what there is
   /// not, or can't be taken here.
   Status take_override(exec::Call& call, std::string_view algorithm_override) const;
+  /// What a plan of the collective is for.
+  plan::Shape shape_of(Collective collective, int root, Contract contract) const;
   /// What the planner is asked for a call.
   planner::Request request_for(const exec::Call& call, exec::Access access) const;
   /// Lines for Communicator::describe().
@@ -53,13 +64,18 @@ class PlanSelector : public exec::PlanSource {
 
  private:
   void use_measured_network(const TunedHosts& tuned);
+  bool network_is_measured() const;
   std::string describe_hosts() const;
+  std::string describe_topology() const;
 
+  const std::vector<int> groups_by_user_, weights_by_user_;
   Settings settings_;
   const Plans plans_;
   const int rank_count_;
   const std::shared_ptr<const Tuning> tuning_;
   planner::TuningKey key_;
+  HostTopology topology_;
+  std::optional<planner::PlaceCosts> places_;
   planner::PlannerInputs inputs_;  // Points into the above.
 };
 

@@ -6,7 +6,10 @@
 #include <algorithm>
 
 #include "plan/chunks.h"
+#include "planner/machine_cost.h"
+#include "planner/place_costs.h"
 #include "planner/weights.h"
+#include "topology/bounds/bound.h"
 
 namespace tutti::planner {
 namespace {
@@ -96,7 +99,6 @@ namespace {
 /// Bytes that have to go into some host, or out of it, at least; `hosts` by rank, not empty. An
 /// all-reduce of M between H hosts takes 2 M (H - 1) / H (Patarasuk, Yuan, "Bandwidth optimal
 /// all-reduce algorithms for clusters of workstations", JPDC 2009).
-double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::vector<int>& hosts);
 double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::vector<int>& hosts) {
   const std::vector<std::size_t> on = ranks_on(hosts);
   if (on.size() == 1) return 0;
@@ -120,16 +122,46 @@ double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::v
   return all * exchanged;
 }
 
+/// Whose figures the costs are.
+std::string_view origin_of(const PlannerInputs& inputs) {
+  if (inputs.table != nullptr) return "measured by tutti tune";
+  const bool measured = inputs.places != nullptr && inputs.places->network.gigabytes_per_second > 0;
+  return measured ? "measured by tutti topo measure" : "assumed";
+}
+
+/// What the links between the places allow: each place gives and gets what its ranks do together,
+/// if all have as many. None where no pattern is known.
+std::optional<topology::Bound> places_bound(const Request& request, const PlaceCosts& places) {
+  const auto pattern = pattern_of(request.shape.collective);
+  std::vector<std::size_t> on(places.places.size());
+  for (const std::uint32_t place : places.of) ++on[place];
+  const auto [least, most] = std::ranges::minmax(on);
+  if (!pattern || least != most || on.size() < 2) return std::nullopt;
+  const auto root = static_cast<std::size_t>(std::max(0, request.shape.root));
+  auto found = topology::bound(*places.graph, *pattern, places.places, {.root = places.of[root]});
+  return found ? std::optional(*std::move(found)) : std::nullopt;
+}
+
 /// The time that no way can beat, and why.
 void find_bound(const Request& request, const PlannerInputs& inputs, CallExplanation& all) {
   const HostCosts& costs = inputs.table != nullptr ? inputs.table->costs : inputs.costs;
   const int cpus = std::clamp(inputs.usable_cpus, 1, request.shape.rank_count);
   const double rate = costs.reduce_gigabytes_per_second;
   all.bound_us = memory_traffic(request.shape, request.bytes) * 1e-3 / (rate * cpus);
-  all.bound_words = fmt::format(
-      "inputs read and outputs written once, by {} CPU{} at {:.3g} GB/s each ({})", cpus,
-      cpus == 1 ? "" : "s", rate, inputs.table != nullptr ? "measured by tutti tune" : "assumed");
+  all.bound_words =
+      fmt::format("inputs read and outputs written once, by {} CPU{} at {:.3g} GB/s each ({})",
+                  cpus, cpus == 1 ? "" : "s", rate, origin_of(inputs));
   const Hosts& hosts = inputs.hosts;
+  if (inputs.places != nullptr) {
+    const auto found = places_bound(request, *inputs.places);
+    if (!found) return;
+    // Seconds a MB are microseconds a byte.
+    const double us = found->seconds_per_mb.value() * static_cast<double>(request.bytes);
+    if (us <= all.bound_us) return;
+    all.bound_us = us;
+    all.bound_words = found->cut.words;
+    return;
+  }
   if (hosts.of.empty()) return;
   double bytes = network_traffic(request.shape, request.bytes, hosts.of);
   double gigabytes_per_second = hosts.cost.link.gigabytes_per_second;
@@ -151,8 +183,7 @@ void find_bound(const Request& request, const PlannerInputs& inputs, CallExplana
   all.bound_us = us;
   all.bound_words =
       fmt::format("{:.0f} bytes into a host or out of it at {:.3g} GB/s, after {:.3g} us ({})",
-                  bytes, gigabytes_per_second, hosts.cost.link.latency_us,
-                  inputs.table != nullptr ? "measured by tutti tune" : "assumed");
+                  bytes, gigabytes_per_second, hosts.cost.link.latency_us, origin_of(inputs));
 }
 
 /// The shares that ranks own in a weighted exchange, and the reason for them.
@@ -160,6 +191,9 @@ std::string weights_in_words(const Request& request, const PlannerInputs& inputs
   if (request.shape.weights.empty()) return {};
   std::string text = fmt::format("{} by rank, ", fmt::join(request.shape.weights, ","));
   const Hosts& hosts = inputs.hosts;
+  if (inputs.places != nullptr &&
+      request.shape.weights == weights_on(inputs, request.shape.rank_count))
+    return text + "as the links of the " + inputs.places->source + " say";
   if (hosts.rates.empty() || request.shape.weights != weights_for(hosts))
     return text + "as TUTTI_WEIGHTS says";
   std::string slow;
@@ -180,6 +214,7 @@ Result<CallExplanation> explain(const Request& request, const PlannerInputs& inp
   TUTTI_TRY(CallExplanation all, explained(std::move(list), request.shape.collective));
   find_bound(request, inputs, all);
   all.weights_words = weights_in_words(request, inputs);
+  if (inputs.places != nullptr) all.costs_words = "from: " + inputs.places->source;
   if (!request.mapped && some_share_memory(inputs.hosts.of)) {
     Request mapped = request;
     mapped.mapped = true;
@@ -191,7 +226,7 @@ Result<CallExplanation> explain(const Request& request, const PlannerInputs& inp
     relaxed.contract = Contract::kRelaxed;
     all.add_faster("the relaxed contract", candidates(relaxed, inputs));
   }
-  if (inputs.table == nullptr)
+  if (inputs.table == nullptr && origin_of(inputs) == "assumed")
     all.to_be_faster.emplace_back(
         "nothing was measured here: `tutti tune` makes a table that comes before rules and "
         "estimates");
@@ -235,6 +270,8 @@ std::string to_text(const CallExplanation& explanation, const Request& request,
       2);
   text += wrapped(
       fmt::format("Bound: {} us: {}.", us_text(explanation.bound_us), explanation.bound_words), 2);
+  if (!explanation.costs_words.empty())
+    text += wrapped("Links " + explanation.costs_words + ".", 2);
   if (!explanation.weights_words.empty())
     text += wrapped("Weights: " + explanation.weights_words + ".", 2);
   if (!explanation.to_be_faster.empty()) {

@@ -10,6 +10,7 @@
 #include "base/fork.h"
 #include "plan/chunks.h"
 #include "plan/estimate/estimate.h"
+#include "planner/place_costs.h"
 #include "planner/select.h"
 
 namespace tutti::planner {
@@ -56,6 +57,21 @@ void add_network(const PlannerInputs& inputs, const LinkCost& near, double switc
   };
 }
 
+/// Adds what the graph of the hosts has, and the links between ranks over it.
+void add_places(const PlannerInputs& inputs, const LinkCost& near, double switch_us,
+                plan::CostModel& model) {
+  const PlaceCosts& places = *inputs.places;
+  const auto first = static_cast<std::uint32_t>(model.resources.size());
+  model.resources.insert(model.resources.end(), places.resources.begin(), places.resources.end());
+  const LinkCost far{inputs.hosts.cost.link.latency_us + switch_us, 0};
+  model.link = [&places, &of = inputs.hosts.of, first, near, far](Rank from, Rank to) {
+    const auto host = [&](Rank rank) { return of[static_cast<std::size_t>(rank.value)]; };
+    plan::Path path(of.empty() || host(from) == host(to) ? near : far, places.between(from, to));
+    for (plan::Use& use : path.uses) use.resource += first;
+    return path;
+  };
+}
+
 /// `inputs` has to outlive it.
 plan::CostModel cost_model(const Request& request, const PlannerInputs& inputs) {
   const HostCosts& costs = costs_of(inputs);
@@ -73,7 +89,11 @@ plan::CostModel cost_model(const Request& request, const PlannerInputs& inputs) 
     return plan::Use{
         one_host ? r % cpus : static_cast<std::uint32_t>(std::uint64_t{r} * cpus / ranks), 1};
   };
-  if (!one_host) add_network(inputs, link, link.latency_us - costs.link.latency_us, model);
+  const double switch_us = link.latency_us - costs.link.latency_us;
+  if (inputs.places != nullptr)
+    add_places(inputs, link, switch_us, model);
+  else if (!one_host)
+    add_network(inputs, link, switch_us, model);
   return model;
 }
 
@@ -86,7 +106,8 @@ auto key_of(const Algorithm* algorithm, const Request& request, const PlannerInp
                     inputs.table != nullptr, costs.link.latency_us, costs.link.gigabytes_per_second,
                     costs.reduce_gigabytes_per_second, inputs.slot_bytes, inputs.slots, hosts.of,
                     hosts.cost.link.latency_us, hosts.cost.link.gigabytes_per_second,
-                    hosts.cost.message_us, hosts.rates);
+                    hosts.cost.message_us, hosts.rates,
+                    inputs.places == nullptr ? 0 : inputs.places->hash);
 }
 using EstimateKey =
     std::invoke_result_t<decltype(key_of), const Algorithm*, Request, PlannerInputs>;

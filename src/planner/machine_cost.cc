@@ -300,8 +300,11 @@ plan::CostModel MachineCost::model(const Protocol& protocol) {
     const Link& link = graph_.links[i];
     for (const bool forward : {true, false}) {
       plan::Resource& at = model.resources.emplace_back();
-      const double share = protocol.efficiency * (is_network(link.kind) ? kNetworkEfficiency : 1);
-      at.gigabytes_per_second = (forward ? link.forward : link.backward).value * share;
+      const topology::Quantity& rate = forward ? link.forward : link.backward;
+      // What was measured is of payload.
+      const bool headers = is_network(link.kind) && rate.origin != topology::Origin::kMeasured;
+      at.gigabytes_per_second =
+          rate.value * protocol.efficiency * (headers ? kNetworkEfficiency : 1);
       const Node& sender = graph_[forward ? link.a : link.b];
       if (is_network(link.kind) && sender.kind == NodeKind::kNic) at.message_us = kNicMessageUs;
       if (!protocol.joins_in_switch || link.kind != LinkKind::kNvlink) continue;

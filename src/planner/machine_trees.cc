@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "algorithms/algorithm.h"
+
 namespace tutti::planner {
 namespace {
 
@@ -331,6 +333,15 @@ std::vector<plan::SpanningTree> trees_for(const plan::Shape& shape, const plan::
   for (const auto& [parents, weight] : weights)
     trees.push_back({weight, {parents.begin(), parents.end()}});
   return trees;
+}
+
+bool trees_keep_order(const plan::Shape& shape) {
+  plan::Shape bare = shape;
+  bare.trees.clear();
+  return std::ranges::any_of(algorithms(), [&](const Algorithm* algorithm) {
+    return algorithm->collective == shape.collective && algorithm->applies(shape) &&
+           !algorithm->applies(bare) && algorithm->contract(shape) == Contract::kDeterministic;
+  });
 }
 
 }  // namespace tutti::planner

@@ -31,4 +31,7 @@ inline constexpr int kMostPacked = 32;
 /// ranks that nothing joins, or where a direct exchange does as well.
 std::vector<plan::SpanningTree> trees_for(const plan::Shape& shape, const plan::CostModel& model);
 
+/// Whether plans along the trees of the shape add up in canonical order.
+bool trees_keep_order(const plan::Shape& shape);
+
 }  // namespace tutti::planner

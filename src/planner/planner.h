@@ -88,13 +88,16 @@ inline std::uint32_t lanes_worth(std::size_t piece_bytes, std::uint32_t most) {
   return static_cast<std::uint32_t>(std::bit_floor(shares));
 }
 
+struct PlaceCosts;  // place_costs.h
+
 /// What a choice is made from, beside the request: alike on all ranks of a communicator.
 struct PlannerInputs {
   const TuningTable* table = nullptr;  // For this machine and these ranks, if there is one.
   HostCosts costs;                     // For estimates, where there is no table.
   Hosts hosts = {};
-  int usable_cpus = 2;              // On all hosts together.
-  std::string_view overrides = {};  // Settings::algorithm.
+  const PlaceCosts* places = nullptr;  // What the graph of the hosts says, if it is known.
+  int usable_cpus = 2;                 // On all hosts together.
+  std::string_view overrides = {};     // Settings::algorithm.
   std::uint32_t lanes = 0;       // Settings::lanes: how often lanes are repeated; 0: by the table.
   std::uint32_t most_lanes = 0;  // That the communicator has; 0: as many as anything needs.
   std::size_t packet_bytes = 32768;  // The largest packet,

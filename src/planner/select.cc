@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "planner/override.h"
+#include "planner/place_costs.h"
 
 namespace tutti::planner {
 namespace {
@@ -18,11 +19,12 @@ std::size_t lanes_of(const Algorithm& algorithm, const plan::Shape& shape) {
   return build(algorithm, shape, Rank{0}).lanes.size();
 }
 
-/// Lanes of the algorithms that apply only with these weights: users who set weights want them.
-std::size_t lanes_for_weights(const plan::Shape& shape) {
-  if (shape.weights.empty()) return 1;
+/// Lanes of the algorithms that apply only with these weights or trees: they are there to be used.
+std::size_t lanes_for_links(const plan::Shape& shape) {
+  if (shape.weights.empty() && shape.trees.empty()) return 1;
   plan::Shape plain = shape;
   plain.weights.clear();
+  plain.trees.clear();
   std::size_t most = 1;
   for (const Algorithm* algorithm : algorithms()) {
     if (algorithm->collective != shape.collective) continue;
@@ -386,9 +388,10 @@ Result<std::uint32_t> lanes_needed(int rank_count, const Settings& settings,
   std::size_t most = 1;
   for (int i = 0; i < kCollectiveCount; ++i) {
     Request request;
-    request.shape = shape_of(static_cast<Collective>(i), rank_count, 0, settings);
     request.contract = settings.contract;
-    most = std::max(most, lanes_for_weights(request.shape));
+    request.shape = with_trees(shape_of(static_cast<Collective>(i), rank_count, 0, settings),
+                               request.contract, inputs);
+    most = std::max(most, lanes_for_links(request.shape));
     for (const bool mapped : {false, true}) {
       request.mapped = mapped;
       std::vector<std::size_t> sizes{std::size_t{1} << 30};

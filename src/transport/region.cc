@@ -6,11 +6,11 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <new>
 #include <thread>
 
 #include "base/check.h"
+#include "base/cpus.h"
 
 #ifdef TUTTI_HAVE_HWLOC
 #include <hwloc.h>
@@ -60,24 +60,6 @@ void with_local_nodes(Use use) {
   hwloc_bitmap_free(nodes);
 }
 #endif
-
-/// Counted from sysfs: cheap, so that machines with one node never load hwloc.
-int count_nodes() {
-  int count = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/sys/devices/system/node", error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("node") && name.find_first_not_of("0123456789", 4) == std::string::npos)
-      ++count;
-  }
-  return std::max(count, 1);
-}
-
-/// NUMA nodes with memory on this machine; 1 where it can't be told.
-int numa_nodes() {
-  static const int count = count_nodes();
-  return count;
-}
 
 /// Binds pages that nobody has touched yet to the calling thread's NUMA node. Best effort: without
 /// hwloc, or on a machine with one node, the first touch decides, which comes to the same for a

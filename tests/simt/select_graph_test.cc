@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "cuda/comm/graph_costs.h"
+#include "planner/machine_cost.h"
 #include "support/catch.h"
 #include "support/topology/topology_files.h"
 #include "tools/topo/device_choices.h"

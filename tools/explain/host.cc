@@ -69,6 +69,7 @@ std::string to_json(const Question& question, const planner::PlannerInputs& inpu
     ways.push_back(std::move(entry));
   }
   json["chosen"] = std::string(explanation.ways.front().candidate.name());
+  if (!explanation.costs_words.empty()) json["links"] = explanation.costs_words;
   if (!explanation.weights_words.empty()) json["weights"] = explanation.weights_words;
   json["to_be_faster"] = explanation.to_be_faster;
   return json.dump(2) + "\n";
@@ -116,7 +117,7 @@ Status answer(const Question& question, const PlanSelector& selector) {
     return invalid("--mapped: no two of these ranks share a host");
   const planner::SimulateOptions& what = question.what;
   const planner::Request request{
-      .shape = planner::shape_of(what.collective, question.ranks, what.root, selector.settings()),
+      .shape = selector.shape_of(what.collective, what.root, what.contract),
       .bytes = question.bytes,
       .mapped = question.shown.mapped,
       .contract = what.contract};

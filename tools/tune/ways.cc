@@ -111,8 +111,8 @@ class List {
         noise_(noise),
         oversubscribed_(oversubscribed(comm)),
         inputs_(Insides::of(comm).selector->inputs()),
-        shape_(planner::shape_of(collective, comm.rank_count(), 0,
-                                 Insides::of(comm).selector->settings())),
+        shape_(Insides::of(comm).selector->shape_of(collective, 0,
+                                                    Insides::of(comm).settings.contract)),
         contenders_(contenders(shape_, inputs_)),
         input_(options.most_bytes, mapped),
         output_(options.most_bytes, mapped) {}

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "base/hash.h"
 #include "comm/exchange_over.h"
+#include "comm/topology.h"
 #include "cuda/comm/exchange_status.h"
 #include "cuda/comm/graph_costs.h"
 #include "topology/graph/text.h"
@@ -22,8 +22,6 @@
 
 namespace tutti {
 namespace {
-
-constexpr std::size_t kMostBytes = std::size_t{512} << 10;  // A large host has 100 KiB.
 
 using Own = HostGraph::Own;
 using topology::Graph;
@@ -65,24 +63,10 @@ Own probe(const DeviceInfo& mine) {
 }
 
 Result<Own> read(const std::string& path, Rank me) {
-  const auto failed = [&](const std::string& why) {
-    return Error{Code::kInvalidArgument, fmt::format("TUTTI_TOPOLOGY={}: {}", path, why), me};
-  };
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes + 1, '\0');
-  if (!file.read(text.data(), static_cast<std::streamsize>(text.size())) && !file.eof())
-    return failed("it can't be read");
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMostBytes)
-    return failed(fmt::format("it is longer than {} bytes", kMostBytes));
-  auto graph = topology::parse_graph(text, path);
-  if (!graph) {
-    return failed(
-        fmt::format("{}; a communicator reads the text form alone, which `tutti topo "
-                    "export --from {} -o FILE` writes",
-                    graph.error().what, path));
-  }
-  return Own{path, "", "", shared(bare(*std::move(graph)))};
+  auto graph = read_topology_file(path);
+  if (graph) return Own{path, "", "", shared(bare(*std::move(graph)))};
+  graph.error().rank = me;
+  return std::move(graph.error());
 }
 
 Result<Own> ask(const DeviceRank& self, const DeviceInfo& mine) {
@@ -97,8 +81,8 @@ Result<Own> ask(const DeviceRank& self, const DeviceInfo& mine) {
 struct Told {
   explicit Told(const Own& own) : name(own.name + '\n'), rest(own.how + '\n') {
     const std::string text = own.graph == nullptr ? "" : topology::print(*own.graph);
-    rest += text.size() > kMostBytes ? fmt::format("it has {} bytes\n", text.size())
-                                     : own.why_not + '\n' + text;
+    rest += text.size() > kMostTopologyBytes ? fmt::format("it has {} bytes\n", text.size())
+                                             : own.why_not + '\n' + text;
   }
 
   std::string name, rest;

@@ -211,16 +211,6 @@ std::vector<plan::SpanningTree> trees_of(const plan::Shape& shape, const DeviceM
   return trees_for(shape, model);
 }
 
-/// Whether plans along the trees of the shape add up in canonical order.
-bool trees_keep_order(const plan::Shape& shape) {
-  plan::Shape bare = shape;
-  bare.trees.clear();
-  return std::ranges::any_of(algorithms(), [&](const Algorithm* algorithm) {
-    return algorithm->collective == shape.collective && algorithm->applies(shape) &&
-           !algorithm->applies(bare) && algorithm->contract(shape) == Contract::kDeterministic;
-  });
-}
-
 /// With groups within hosts, unless the user named others.
 plan::GroupSizes nested(const DeviceMachine& machine, const plan::CostModel& model) {
   const auto ranks = static_cast<int>(machine.device_of.size());

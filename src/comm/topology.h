@@ -1,0 +1,48 @@
+// File: comm/topology.h: which graph of the hosts the ranks of a communicator choose plans by.
+//
+// Rank 0 looks: for the file of the setting `topology`, or, on a host with several NUMA nodes, at
+// the host itself. What it found goes to all ranks, so all have the same graph, or the same reason
+// why not. Every rank finds the NUMA node of every rank by what ranks told when they met: the name
+// of their host and the CPUs that they may run on. Parts of a communicator have the graph of the
+// whole.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/exchange_over.h"
+#include "topology/graph/graph.h"
+#include "transport/transport.h"
+#include "tutti/settings.h"
+
+namespace tutti {
+
+/// A graph, or why there is none. `graph` lives as long as somebody has it.
+struct HostTopology {
+  std::shared_ptr<const topology::Graph> graph;
+  std::string source;   // "topology of cluster.topo", "topology of node1 (probe)".
+  std::string why_not;  // For people; empty: there is a graph, or nobody looked.
+};
+
+/// Whether rank 0 has something to tell the others of. kProbed concerns ranks of one host alone.
+enum class TopologySource : std::uint32_t { kNone, kFile, kProbed };
+TopologySource topology_source(const Settings& settings, int rank_count);
+
+/// The text form from a file, at most kMostTopologyBytes. kInvalidArgument, in one line, if it
+/// can't be read, or is of another form.
+Result<topology::Graph> read_topology_file(const std::string& path);
+inline constexpr std::size_t kMostTopologyBytes = std::size_t{512} << 10;
+
+/// Rank 0 tells, the others hear. kInvalidArgument on all ranks if a file can't be read.
+/// Collective.
+Result<HostTopology> meet_topology(TopologySource source, const Settings& settings, Rank me,
+                                   const Exchange& exchange);
+
+/// The NUMA node of each rank; kUnsupported, in words for people, where the graph does not say: it
+/// lacks a host, or a rank may run on CPUs of several nodes. A graph of one host is of all ranks'
+/// host, whatever its name.
+Result<std::vector<topology::NodeId>> find_places(const topology::Graph& graph,
+                                                  std::span<const Peer> peers);
+
+}  // namespace tutti
