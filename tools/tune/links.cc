@@ -1,19 +1,14 @@
 // The cost of links, for `tutti tune`: between two threads, between two ranks of a host, between
 // hosts; and the load that each host carries.
-//
-// Hosts are measured in pairs that exchange long messages both ways, all pairs at once, in rounds
-// in which each has another partner. A host is as fast as it was with its best partner, so a slow
-// one does not make its partners look slow.
 #include <fmt/format.h>
 
 #include <numeric>
-#include <thread>
 
-#include "base/threads.h"
 #include "comm/state.h"
 #include "kernels/host/reduce.h"
 #include "perf/sweep/buffer.h"
 #include "planner/planner.h"
+#include "tools/tune/rates.h"
 #include "tools/tune/tune.h"
 #include "topology/probe/fingerprint.h"
 
@@ -23,23 +18,7 @@ namespace {
 // Hosts whose rates differ by less are taken to be alike: so much is noise, and weights would gain
 // less than they cost.
 constexpr double kAlike = 1.3;
-constexpr std::size_t kLong = std::size_t{4} << 20, kFirst = std::size_t{256} << 10;
 constexpr std::size_t kCopied = std::size_t{1} << 20;
-constexpr int kMostPartners = 6;
-constexpr int kPasses = 4;
-constexpr double kExchangeUs = 50'000;
-
-/// The median of some rounds, which the noise gets if they show it.
-template <class Round>
-Result<double> in_rounds(perf::Noise* noise, const Round& round) {
-  std::vector<double> times;
-  for (int i = 0; i < 5; ++i) {
-    TUTTI_TRY(const double time, round());
-    times.push_back(time);
-  }
-  if (noise != nullptr) noise->add(times);
-  return perf::median(times);
-}
 
 /// The time of 8 bytes from rank 0 to rank 1: half of there and back.
 Result<double> hop_us(Communicator& comm, perf::Noise* noise) {
@@ -58,27 +37,6 @@ Result<double> hop_us(Communicator& comm, perf::Noise* noise) {
     }
     return slowest(comm, me < 2 ? since_us(start) / kTimes / 2 : 0);
   });
-}
-
-/// The time of a network for 8 bytes from rank 0 to the other and as many back at the same time: an
-/// eager all-reduce between the two.
-Result<double> network_hop_us(Communicator& comm, int other, perf::Noise* noise) {
-  const int me = comm.rank().value;
-  const bool takes_part = me == 0 || me == other;
-  auto pair = comm.split(takes_part ? 0 : -1, 0);
-  double us = 0;
-  if (takes_part) {
-    if (!pair) return std::move(pair.error());
-    std::uint64_t data = 0;
-    const Request request{.collective = Collective::kAllReduce,
-                          .input = &data,
-                          .output = &data,
-                          .count = 1,
-                          .type = DataType::kUint64,
-                          .algorithm = planner::kEagerName};
-    TUTTI_TRY(us, in_rounds(noise, [&] { return timed(*pair, request, 200); }));
-  }
-  return slowest(comm, us);
 }
 
 /// Bytes of another rank's that a rank copies, GB/s: all but one copy at once, on the CPUs that
@@ -127,147 +85,10 @@ Result<LinkCost> near_cost(Communicator& comm, perf::Noise* noise) {
   return cost;
 }
 
-/// Between two threads of this process.
-Result<LinkCost> thread_cost(Settings settings, perf::Noise& noise) {
-  settings.transport.clear();
-  settings.weights.clear();
-  settings.groups.clear();
-  settings.algorithm.clear();
-  TUTTI_TRY(auto comms, Communicator::in_process(2, settings));
-  std::vector<Result<LinkCost>> costs(2, LinkCost{});
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < 2; ++rank) {
-      auto thread = start_thread<std::jthread>("a thread that measures copies", [&, rank] {
-        costs[rank] = near_cost(comms[rank], rank == 0 ? &noise : nullptr);
-      });
-      if (!thread) {
-        comms.front().abort("a rank's thread can't be started");  // The other rank waits for it.
-        return std::move(thread.error());
-      }
-      threads.push_back(std::move(*thread));
-    }
-  }
-  if (costs[0]) {
-    noise.compare("copies between two threads", costs[0]->gigabytes_per_second, "copies of memory",
-                  memory_rate());
-  }
-  return costs[0];
-}
-
 /// Bytes read and written while two vectors are added, GB/s, on one rank while the others sleep.
 Result<double> reduce_rate(Communicator& comm) {
-  constexpr std::size_t kElements = 32768;
-  double rate = 0;
-  if (comm.rank().value == 0) {
-    std::vector<float> a(kElements, 1), b(kElements, 2), sum(kElements);
-    const kernels::Source sources[] = {
-        {reinterpret_cast<const std::byte*>(a.data()), Form::kContribution, false},
-        {reinterpret_cast<const std::byte*>(b.data()), Form::kContribution, false}};
-    const kernels::Target target{reinterpret_cast<std::byte*>(sum.data()), Form::kResult};
-    std::vector<double> rounds;
-    for (int round = 0; round < 9; ++round) {
-      const auto start = Clock::now();
-      for (int i = 0; i < 20; ++i) {
-        kernels::reduce({DataType::kFloat32, ReduceOp::kSum, 2, 1, 1}, sources,
-                        std::span(&target, 1), kElements);
-      }
-      rounds.push_back(3.0 * 20 * kElements * sizeof(float) / std::max(since_us(start), 0.1) *
-                       1e-3);
-    }
-    rate = perf::median(rounds);
-  }
-  return slowest(comm, rate);  // Rank 0's is the only one.
-}
-
-/// The ranks of a host in one round, and each one's partner; -1: none.
-struct Pairing {
-  std::vector<int> partner_of;    // By rank.
-  std::vector<int> host_of;       // By host, its partner; its own number: none.
-  std::vector<int> ranks_paired;  // By host.
-};
-
-/// Partners: the circle method of tournaments, host by host, and their ranks in order.
-Pairing pairing(const std::vector<int>& hosts, int round) {
-  const auto on = planner::ranks_on(hosts);
-  const auto count = static_cast<int>(on.size());
-  const int last = count + count % 2 - 1;  // If odd, its partner pauses.
-  const auto partner = [&](int host) {
-    // The two add up to `round`; what would be its own partner gets the last.
-    if (host == last) return round * ((last + 1) / 2) % last;
-    const int other = (round + last - host) % last;
-    return other == host ? last : other;
-  };
-  std::vector<std::vector<int>> ranks(on.size());
-  for (std::size_t rank = 0; rank < hosts.size(); ++rank)
-    ranks[static_cast<std::size_t>(hosts[rank])].push_back(static_cast<int>(rank));
-  Pairing pairs{std::vector<int>(hosts.size(), -1), {}, std::vector<int>(on.size(), 0)};
-  for (int host = 0; host < count; ++host) {
-    const int other = partner(host);
-    pairs.host_of.push_back(other < count ? other : host);
-    if (other >= count || other == host) continue;
-    const auto& mine = ranks[static_cast<std::size_t>(host)];
-    const auto& theirs = ranks[static_cast<std::size_t>(other)];
-    const std::size_t both = std::min(mine.size(), theirs.size());
-    pairs.ranks_paired[static_cast<std::size_t>(host)] = static_cast<int>(both);
-    for (std::size_t i = 0; i < both; ++i)
-      pairs.partner_of[static_cast<std::size_t>(mine[i])] = theirs[i];
-  }
-  return pairs;
-}
-
-/// So many bytes both ways, so often; microseconds of one time.
-Result<double> exchange_us(Communicator& comm, int partner, std::size_t bytes, int times,
-                           const perf::Buffer& out, const perf::Buffer& in) {
-  TUTTI_RETURN_IF_ERROR(comm.barrier());
-  const auto start = Clock::now();
-  for (int i = 0; i < times && partner >= 0; ++i) {
-    Group group;
-    TUTTI_TRY(auto sent, comm.start_send(out.data(), bytes, DataType::kUint8, Rank{partner}));
-    TUTTI_TRY(auto got, comm.start_recv(in.data(), bytes, DataType::kUint8, Rank{partner}));
-    TUTTI_RETURN_IF_ERROR(group.end());
-  }
-  return partner >= 0 ? since_us(start) / times : 0;
-}
-
-/// By host, the slowest of its ranks'. Alike on all ranks.
-Result<std::vector<double>> by_host(Communicator& comm, const std::vector<int>& hosts, double us) {
-  std::vector<double> all(planner::ranks_on(hosts).size(), 0);
-  all[static_cast<std::size_t>(hosts[static_cast<std::size_t>(comm.rank().value)])] = us;
-  TUTTI_RETURN_IF_ERROR(
-      comm.all_reduce(all.data(), all.data(), all.size(), DataType::kFloat64, ReduceOp::kMax));
-  return all;
-}
-
-/// By host, GB/s, each with its best partner. Alike on all ranks.
-Result<std::vector<double>> rates_by_host(Communicator& comm, const std::vector<int>& hosts) {
-  const std::size_t count = planner::ranks_on(hosts).size();
-  const auto me = static_cast<std::size_t>(comm.rank().value);
-  const perf::Buffer out(kLong, false), in(kLong, false);
-  if (in.data() == nullptr || out.data() == nullptr)
-    return Error{Code::kSystem, "no memory for the buffers", comm.rank()};
-  const int rounds = std::min(kMostPartners, static_cast<int>(count + count % 2) - 1);
-  std::vector<double> rates(count, 0);
-  for (int turn = 0; turn < kPasses * rounds; ++turn) {
-    const Pairing pairs = pairing(hosts, turn % rounds);
-    const int partner = pairs.partner_of[me];
-    TUTTI_TRY(double us, exchange_us(comm, partner, kFirst, 1, out, in));
-    TUTTI_TRY(us, exchange_us(comm, partner, kFirst, 1, out, in));
-    TUTTI_TRY(auto took, by_host(comm, hosts, us));
-    const auto here = static_cast<std::size_t>(hosts[me]);
-    const auto there = static_cast<std::size_t>(pairs.host_of[here]);
-    const double pair_us = std::max({1.0, took[here], took[there]});
-    const auto all = static_cast<std::size_t>(static_cast<double>(kFirst) * kExchangeUs / pair_us);
-    const std::size_t bytes = std::clamp(all, kFirst, kLong);
-    const int times = static_cast<int>(std::clamp<std::size_t>(all / bytes, 1, 50));
-    TUTTI_TRY(us, exchange_us(comm, partner, bytes, times, out, in));
-    TUTTI_TRY(took, by_host(comm, hosts, 1e3 * us / static_cast<double>(bytes)));
-    for (std::size_t host = 0; host < count; ++host) {
-      if (pairs.ranks_paired[host] == 0 || took[host] <= 0) continue;
-      rates[host] = std::max(rates[host], pairs.ranks_paired[host] / took[host]);
-    }
-  }
-  return rates;
+  // Rank 0's is the only one.
+  return slowest(comm, comm.rank().value == 0 ? adding_rate() : 0);
 }
 
 /// Puts hosts that are nearly alike together: each gets the mean of its like.
@@ -292,8 +113,8 @@ Status measure_network(Communicator& comm, const std::vector<std::string>& names
   const std::vector<int>& hosts = table.key.hosts;
   const auto other = static_cast<int>(std::find(hosts.begin(), hosts.end(), 1) - hosts.begin());
   TUTTI_TRY(const double hop, network_hop_us(comm, other, noise));
-  TUTTI_TRY(const auto measured, rates_by_host(comm, hosts));
-  const std::vector<double> rates = alike(measured);
+  TUTTI_TRY(const NetworkRates measured, network_rates(comm, hosts));
+  const std::vector<double> rates = alike(measured.hosts);
   const double fastest = *std::max_element(rates.begin(), rates.end());
   table.network = Insides::of(comm).selector->inputs().hosts.cost;
   table.network.link = {hop, fastest};
@@ -344,6 +165,34 @@ Status measure_host(Communicator& comm, planner::TuningTable& table,
 
 }  // namespace
 
+double adding_rate() {
+  constexpr std::size_t kElements = 32768;
+  std::vector<float> a(kElements, 1), b(kElements, 2), sum(kElements);
+  const kernels::Source sources[] = {
+      {reinterpret_cast<const std::byte*>(a.data()), Form::kContribution, false},
+      {reinterpret_cast<const std::byte*>(b.data()), Form::kContribution, false}};
+  const kernels::Target target{reinterpret_cast<std::byte*>(sum.data()), Form::kResult};
+  std::vector<double> rounds;
+  for (int round = 0; round < 9; ++round) {
+    const auto start = Clock::now();
+    for (int i = 0; i < 20; ++i) {
+      kernels::reduce({DataType::kFloat32, ReduceOp::kSum, 2, 1, 1}, sources, std::span(&target, 1),
+                      kElements);
+    }
+    rounds.push_back(3.0 * 20 * kElements * sizeof(float) / std::max(since_us(start), 0.1) * 1e-3);
+  }
+  return perf::median(rounds);
+}
+
+Result<LinkCost> thread_cost(const Settings& settings, perf::Noise& noise) {
+  TUTTI_TRY(const LinkCost cost, in_two_threads<LinkCost>(settings, [&](Communicator& comm) {
+              return near_cost(comm, comm.rank().value == 0 ? &noise : nullptr);
+            }));
+  noise.compare("copies between two threads", cost.gigabytes_per_second, "copies of memory",
+                memory_rate());
+  return cost;
+}
+
 int ranks_here(const Communicator& comm) {
   const auto hosts = Insides::of(comm).selector->key().hosts;
   if (hosts.empty()) return comm.rank_count();
@@ -361,7 +210,9 @@ Result<planner::TuningTable> tune_links(Communicator& comm, std::vector<LinkFigu
   const bool first = comm.rank().value == 0;
   perf::Noise* const steady = oversubscribed(comm) ? nullptr : &noise;
   if (first) {  // While the others wait.
-    TUTTI_TRY(const LinkCost threads, thread_cost(state.settings, noise));
+    Settings settings = state.settings;
+    settings.transport.clear();
+    TUTTI_TRY(const LinkCost threads, thread_cost(settings, noise));
     figures.push_back({"in_process", "threads", threads});
   }
   TUTTI_RETURN_IF_ERROR(comm.barrier());
