@@ -225,6 +225,14 @@ Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig
   const Entered entered(rendezvous, comm_config.me);
   auto state = make_state(watching(comm_config, rendezvous, name), through);
   if (state) return state;
+  if (state.error().code == Code::kPeerFailed) {
+    // A peer ends, too, when it has heard of another rank's error, which says more.
+    const auto told =
+        rendezvous.get(std::string(name) + "/why", Deadline::after(std::chrono::milliseconds(1)));
+    const bool says_more =
+        !told && told.error().code != Code::kTimeout && told.error().code != Code::kPeerFailed;
+    if (says_more) state = told.error();
+  }
   if (state.error().rank.value < 0) state.error().rank = comm_config.me;
   // Other ranks may have no error and wait for this one, so tell them. The first error told counts.
   // If telling fails, they wait until their deadlines.

@@ -9,9 +9,12 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <memory>
+#include <thread>
 
 #include "support/catch.h"
 #include "support/processes.h"
+#include "tutti/rendezvous.h"
 
 namespace tutti::test {
 namespace {
@@ -35,9 +38,38 @@ bool refuse(unsigned number, unsigned error, int command = -1) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
 }
 
+/// Hands on where segments are a while after that was known: meanwhile the others go on, fail and
+/// end. Not so long that this rank looks after its peers by itself, which it does ten times a
+/// second.
+class Late final : public Rendezvous {
+ public:
+  explicit Late(std::unique_ptr<Rendezvous> rendezvous) : rendezvous_(std::move(rendezvous)) {}
+  Status put(std::string_view key, std::span<const std::byte> value) override {
+    return rendezvous_->put(key, value);
+  }
+  Result<Bytes> get(std::string_view key, Deadline deadline) override {
+    auto got = rendezvous_->get(key, deadline);
+    if (got && key.find("segments") != std::string_view::npos) std::this_thread::sleep_for(60ms);
+    return got;
+  }
+  Status fail(const Error& error) override { return rendezvous_->fail(error); }
+  void enter(Rank me) override { rendezvous_->enter(me); }
+  void leave() override { rendezvous_->leave(); }
+
+ private:
+  std::unique_ptr<Rendezvous> rendezvous_;
+};
+
+Result<Communicator> join_late(const ScratchDirectory& meeting, int rank, int ranks,
+                               const Settings& settings) {
+  TUTTI_TRY(auto rendezvous, file_rendezvous(meeting.path(), "test"));
+  Late late(std::move(rendezvous));
+  return Communicator::create(late, Rank{rank}, ranks, settings);
+}
+
 /// Ranks of which one is refused something before it joins. All have to say the same.
 void all_are_told(const char* transport, int ranks, int which,
-                  const std::function<bool()>& take_away, std::string_view part) {
+                  const std::function<bool()>& take_away, std::string_view part, int late = -1) {
   const ScratchDirectory meeting;
   Processes processes(ranks, [&](int rank) -> std::string {
     if (rank == which && !take_away()) return "nothing was refused";
@@ -45,7 +77,8 @@ void all_are_told(const char* transport, int ranks, int which,
     settings.transport = transport;
     settings.timeout = 60s;
     const auto begin = std::chrono::steady_clock::now();
-    const auto comm = join(meeting, rank, ranks, settings);
+    const auto comm = rank == late ? join_late(meeting, rank, ranks, settings)
+                                   : join(meeting, rank, ranks, settings);
     if (comm) return "has joined";
     const Error& error = comm.error();
     const bool in_time = std::chrono::steady_clock::now() - begin < 40s;
@@ -67,6 +100,10 @@ TEST_CASE("a rank that can't show the others that it lives tells them") {
   all_are_told(
       "shared_memory", 3, 1, [] { return refuse(SYS_fcntl, ENOLCK, F_OFD_SETLK); },
       "see that this process lives");
+  // When rank 2 gets to rank 0's memory, rank 0 has heard of the error and ended.
+  all_are_told(
+      "shared_memory", 3, 1, [] { return refuse(SYS_fcntl, ENOLCK, F_OFD_SETLK); },
+      "see that this process lives", 2);
 }
 
 TEST_CASE("a limit on the size of files is an error, and no signal") {
