@@ -116,7 +116,9 @@ TopologySource topology_source(const Settings& settings, int rank_count) {
 }
 
 Result<Graph> read_topology_file(const std::string& path) {
-  const auto failed = [](std::string why) { return Error{Code::kInvalidArgument, std::move(why)}; };
+  const auto failed = [&](const std::string& why) {
+    return Error{Code::kInvalidArgument, fmt::format("TUTTI_TOPOLOGY={}: {}", path, why)};
+  };
   const auto unreadable = [&] {
     return failed(fmt::format("it can't be read: {}", std::generic_category().message(errno)));
   };
