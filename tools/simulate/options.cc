@@ -41,6 +41,12 @@ Result<std::vector<double>> parse_range(const std::string& option, const std::st
 
 }  // namespace
 
+Result<Contract> contract_named(const std::string& name) {
+  if (name == "deterministic") return Contract::kDeterministic;
+  if (name == "relaxed") return Contract::kRelaxed;
+  return topology::invalid("--contract: '{}' is neither deterministic nor relaxed", name);
+}
+
 Result<Collective> collective_named(const std::string& name) {
   if (const auto found = parse_collective(name)) return *found;
   return topology::invalid("'{}' is no collective; there are {}", name, collective_names());
@@ -62,11 +68,7 @@ Result<SimulateJob> understand(const SimulateWords& words) {
   const auto type = perf::parse_type(words.type);
   if (!type) return topology::invalid("--type: '{}' is no data type; try float32", words.type);
   job.simulate.type = *type;
-  if (words.contract != "deterministic" && words.contract != "relaxed")
-    return topology::invalid("--contract: '{}' is neither deterministic nor relaxed",
-                             words.contract);
-  job.simulate.contract =
-      words.contract == "relaxed" ? Contract::kRelaxed : Contract::kDeterministic;
+  TUTTI_TRY(job.simulate.contract, contract_named(words.contract));
   job.simulate.root = words.root;
   for (const std::string& name : words.algorithms) {
     TUTTI_TRY(const Algorithm* found, algorithm_named(job.simulate.collective, name));

@@ -29,6 +29,7 @@ struct SimulateJob {
 
 /// What a name means; the error says which there are.
 Result<Collective> collective_named(const std::string& name);
+Result<Contract> contract_named(const std::string& name);
 Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name);
 
 /// Adds all of them but --bytes and --ranks, which each command describes itself.

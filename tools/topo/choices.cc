@@ -5,6 +5,7 @@
 
 #include "perf/sweep/options.h"
 #include "tools/progress.h"
+#include "tools/simulate/options.h"
 #include "tools/simulate/simulate.h"
 #include "tools/topo/device_choices.h"
 #include "tools/topo/topo.h"
@@ -17,7 +18,7 @@ namespace {
 
 struct Choices {
   std::vector<std::string> machines;
-  std::string sizes = "8,64K,4M,1G";
+  std::string sizes = "8,64K,4M,1G", collective = "all_reduce", contract = "deterministic";
   double most = 1.1;
   bool json = false;
 };
@@ -110,6 +111,9 @@ class Report {
 
 Result<int> choices(Choices options) {
   TUTTI_TRY(const auto sizes, parse_sizes(options.sizes));
+  ChoiceOf what;
+  TUTTI_TRY(what.collective, collective_named(options.collective));
+  TUTTI_TRY(what.contract, contract_named(options.contract));
   if (options.machines.empty()) {
     for (const topology::Model* model : topology::models())
       options.machines.emplace_back(model->name);
@@ -127,7 +131,7 @@ Result<int> choices(Choices options) {
       report.leave_out(name, machine.error().what);
       continue;
     }
-    TUTTI_TRY(const auto found, compare_choices(*machine, sizes));
+    TUTTI_TRY(const auto found, compare_choices(*machine, sizes, what));
     clear_progress();
     report.add(name, found);
   }
@@ -142,18 +146,20 @@ void define_topo_choices(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "choices", "What communicators of devices choose on machines, and the fastest there");
   command->add_option("MACHINES", options->machines, "Files or models; default: all models");
-  command->add_option("--sizes", options->sizes, "Bytes of the all-reduce")->capture_default_str();
+  command->add_option("--collective", options->collective, "Root 0")->capture_default_str();
+  command->add_option("--contract", options->contract, "deterministic or relaxed")
+      ->capture_default_str();
+  command->add_option("--sizes", options->sizes, "Bytes of the message")->capture_default_str();
   command->add_option("--most", options->most, "The largest ratio that is well")
       ->capture_default_str();
   command->add_flag("--json", options->json, "As JSON");
   command->footer(
-      "An all-reduce of float32 between all GPUs of a host, contract deterministic. Both choices "
-      "are\n"
-      "timed by the simulator, out of what kernels of devices can run: plans over NCCL's protocol\n"
-      "\"simple\"; the one-shot kernel of the eager path, up to 64 KiB between up to 8 GPUs, over "
-      "\"ll\".\n"
+      "A collective of float32 between all GPUs of a host. Both choices are timed by the\n"
+      "simulator, out of what kernels of devices can run: plans over NCCL's protocol \"simple\";\n"
+      "the one-shot kernel of the eager path, up to 64 KiB between up to 8 GPUs, over \"ll\".\n"
       "Exit code: 1 if a ratio is above --most, or a file can't be read.\n"
-      "Examples:\n  tutti topo choices\n  tutti topo choices dgx1-v100 topo.xml --sizes 64K,16M");
+      "Examples:\n  tutti topo choices\n  tutti topo choices dgx1-v100 topo.xml --sizes 64K,16M\n"
+      "  tutti topo choices --collective broadcast --contract relaxed");
   command->callback([options, &exit_code] { exit_code = exit_code_of(choices(*options)); });
 }
 

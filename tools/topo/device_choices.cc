@@ -102,7 +102,8 @@ planner::DeviceMachine device_machine(std::span<const topology::Graph* const> ho
                                  [&](const auto& part) { return part.device_of.size() == size; });
   if (alike) machine.groups = static_cast<int>(size);
   machine.lanes = kLanes;
-  machine.hosts.cost = {.link = {2, 10}, .message_us = 0.3};
+  // With what kernels pay for a hop, what the simulator's protocol pays for one over a network.
+  machine.hosts.cost = {.link = {7, 10}, .message_us = 0.3};
   machine.by_nics = machine.gpudirect = true;
   return machine;
 }
@@ -134,11 +135,15 @@ Result<planner::DeviceMachine> device_machine(const topology::Graph& graph) {
 }
 
 Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& machine,
-                                                  std::span<const std::size_t> sizes) {
-  planner::Simulator simulator(machine.graph->graph, machine.graph->devices, {});
+                                                  std::span<const std::size_t> sizes,
+                                                  const ChoiceOf& what) {
+  planner::SimulateOptions options;
+  options.collective = what.collective;
+  options.contract = what.contract;
+  planner::Simulator simulator(machine.graph->graph, machine.graph->devices, options);
   const planner::Request shaped{
-      .shape = planner::device_shape(Collective::kAllReduce, 0, Contract::kDeterministic, machine),
-      .contract = Contract::kDeterministic};
+      .shape = planner::device_shape(what.collective, 0, what.contract, machine),
+      .contract = what.contract};
   TUTTI_TRY(const std::size_t eager_limit, planner::eager_limit_bytes(shaped, machine));
   std::vector<DeviceChoice> choices;
   for (const std::size_t bytes : sizes) {
@@ -150,8 +155,9 @@ Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& 
     choice.estimate_us = plan.microseconds;
     choice.chosen = {bytes <= eager_limit, plan.algorithm->name};
     if (choice.chosen.eager) choice.chosen.algorithm = kOneShot;
-    const bool fits_one_shot =
-        machine.device_of.size() <= cuda::kMostSources && bytes <= machine.eager_bytes;
+    const bool fits_one_shot = what.collective == Collective::kAllReduce &&
+                               machine.device_of.size() <= cuda::kMostSources &&
+                               bytes <= machine.eager_bytes;
     const auto compete = [&](const Algorithm& algorithm, bool eager) -> Status {
       TUTTI_TRY(const auto sample,
                 simulator.run(algorithm, *planner::find_protocol(eager ? "ll" : "simple"), bytes));

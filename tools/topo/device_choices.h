@@ -32,7 +32,13 @@ struct TimedChoice {
   double us = 0;  // As simulated.
 };
 
-/// An all-reduce of so many bytes, under the default contract.
+/// What is asked for. Rooted collectives have root 0.
+struct ChoiceOf {
+  Collective collective = Collective::kAllReduce;
+  Contract contract = Contract::kDeterministic;
+};
+
+/// A call of so many bytes.
 struct DeviceChoice {
   std::size_t bytes = 0;
   TimedChoice chosen, best;  // By the runtime; of all that the runtime could choose.
@@ -43,6 +49,7 @@ struct DeviceChoice {
 
 /// One for each size. The machine has to have its graph.
 Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& machine,
-                                                  std::span<const std::size_t> sizes);
+                                                  std::span<const std::size_t> sizes,
+                                                  const ChoiceOf& what = {});
 
 }  // namespace tutti::tools
