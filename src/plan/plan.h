@@ -121,6 +121,9 @@ struct SpanningTree {
   friend auto operator<=>(const SpanningTree&, const SpanningTree&) = default;
 };
 
+/// All ranks, in the order in which a lane passes them.
+using RankOrder = std::vector<std::uint16_t>;
+
 /// What the plan is for: all that an algorithm may look at, beside the rank it builds for.
 struct Shape {
   Collective collective = Collective::kAllReduce;

@@ -26,7 +26,7 @@ auto key_of(const Recipe& recipe) {
   return std::tuple(recipe.algorithm,
                     recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written), recipe.shape,
                     recipe.direct, recipe.read, recipe.shared, recipe.multicast, recipe.hosts,
-                    recipe.lanes, recipe.vector_variant);
+                    recipe.lanes, recipe.orders, recipe.vector_variant);
 }
 
 struct Cache {
@@ -43,6 +43,13 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
   auto made = std::make_unique<VerifiedPlan>();
   auto start = std::chrono::steady_clock::now();
   made->plan = recipe.written != nullptr ? *recipe.written : build(*recipe.algorithm, recipe.shape);
+  if (!recipe.orders.empty()) {
+    auto ordered = plan::reorder(made->plan, recipe.orders);
+    if (!ordered)
+      return Error{Code::kUnsupported,
+                   fmt::format("{} does not hold on other rank orders", made->plan.name)};
+    made->plan = *std::move(ordered);
+  }
   if (recipe.lanes > 1) made->plan = plan::replicate(made->plan, recipe.lanes);
   const auto apply = [&](auto pass) {
     auto lowered = pass(made->plan);

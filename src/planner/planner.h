@@ -37,6 +37,7 @@ struct Recipe {
   bool multicast = false;       // One slot to all, where a step sends to all.
   std::vector<int> hosts = {};  // With direct: see plan::HostOf.
   std::uint32_t lanes = 1;
+  std::vector<plan::RankOrder> orders = {};  // That lanes stand on; empty: as ranks are.
   bool vector_variant = false;  // For blocks of any sizes, see plan/passes/vector_variant.h.
 };
 
@@ -55,6 +56,8 @@ struct Request {
   bool vector_variant =
       false;  // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
   Contract contract = Contract::kDeterministic;
+  /// Orders that the machine's links suggest for lanes, see plan::reorder. Not all plans gain.
+  std::vector<plan::RankOrder> orders = {};
   std::string_view algorithm_override =
       {};  // For this call alone, see override.h; goes before PlannerInputs::overrides.
 };

@@ -76,7 +76,7 @@ std::vector<Hosts> hosts(int count) {
 
 planner::Request request_for(const DeviceMachine& machine, Collective collective,
                              Contract contract) {
-  return {.shape = planner::device_shape(collective, 0, contract, machine), .contract = contract};
+  return planner::device_request(collective, 0, contract, machine);
 }
 
 /// What is chosen may take that much longer.
@@ -98,6 +98,14 @@ void compare_with_simulator(const std::vector<Hosts>& machines, double most,
   CHECK_FALSE(far);
 }
 
+DeviceMachine machine_of(std::string_view name) {
+  const auto graph = topology::model(name);
+  REQUIRE(graph);
+  const auto machine = tools::device_machine(*graph);
+  REQUIRE(machine);
+  return *machine;
+}
+
 /// On several hosts the simulator has more and larger slots than ranks have.
 constexpr double kMost = 1.1, kMostOfHosts = 1.15;
 constexpr std::size_t kLargeSizes[] = {std::size_t{64} << 10, std::size_t{4} << 20,
@@ -115,6 +123,33 @@ TEST_CASE("what is chosen for several hosts takes hardly longer than the simulat
     CHECK(machines.size() >= 9);
     compare_with_simulator(machines, count == 2 ? kMost : kMostOfHosts, kLargeSizes);
   }
+}
+
+TEST_CASE("rings stand on the orders that a machine's links suggest") {
+  const DeviceMachine machine = machine_of("dgx1-v100");
+  const std::pair<Collective, Contract> kinds[] = {
+      {Collective::kAllGather, Contract::kDeterministic},
+      {Collective::kReduceScatter, Contract::kRelaxed},
+      {Collective::kAllReduce, Contract::kRelaxed}};
+  for (const auto& [collective, contract] : kinds) {
+    INFO(to_string(collective));
+    auto request = request_for(machine, collective, contract);
+    CHECK(request.orders.size() > 1);
+    request.bytes = std::size_t{4} << 20;
+    const Algorithm* ring = find_algorithm(collective, "ring");
+    const auto recipe = planner::device_recipe(*ring, request, machine, 1);
+    REQUIRE(recipe.orders.size() > 1);
+    const auto made = planner::prepare(recipe);
+    REQUIRE(made);
+    CHECK((*made)->plan.name.starts_with("ring+order"));
+    CHECK((*made)->plan.ranks[0].lanes.size() <= machine.lanes);
+    const auto choices = tools::compare_choices(machine, kLargeSizes,
+                                                {.collective = collective, .contract = contract});
+    REQUIRE(choices);
+    for (const tools::DeviceChoice& one : *choices) CHECK(one.ratio() <= kMost);
+  }
+  // Where sums have one order, lanes keep it.
+  CHECK(request_for(machine, Collective::kAllReduce, Contract::kDeterministic).orders.empty());
 }
 
 /// Two hosts that differ: eight GPUs each, but of another make and with other NICs.
@@ -256,14 +291,6 @@ TEST_CASE("the graphs of many hosts are joined without looking at all pairs") {
       costs.graph.nodes, [](const auto& node) { return node.name.starts_with("spine"); }));
   CHECK(spines == 16);
   CHECK(costs.uses(0, 1016).size() == costs.uses(0, 8).size() + 2 * spines);
-}
-
-DeviceMachine machine_of(std::string_view name) {
-  const auto graph = topology::model(name);
-  REQUIRE(graph);
-  const auto machine = tools::device_machine(*graph);
-  REQUIRE(machine);
-  return *machine;
 }
 
 TEST_CASE("small messages are eager as far as no plan is faster") {

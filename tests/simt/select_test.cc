@@ -60,9 +60,9 @@ DeviceMachine machine_of(const std::string& model, int ranks) {
 
 planner::Request request_for(const DeviceMachine& machine, Collective collective, Contract contract,
                              std::size_t bytes, int root = 0) {
-  return {.shape = planner::device_shape(collective, root, contract, machine),
-          .bytes = bytes,
-          .contract = contract};
+  auto request = planner::device_request(collective, root, contract, machine);
+  request.bytes = bytes;
+  return request;
 }
 
 std::vector<planner::Candidate> ways_for(const DeviceMachine& machine, Collective collective,

@@ -141,9 +141,8 @@ Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& 
   options.collective = what.collective;
   options.contract = what.contract;
   planner::Simulator simulator(machine.graph->graph, machine.graph->devices, options);
-  const planner::Request shaped{
-      .shape = planner::device_shape(what.collective, 0, what.contract, machine),
-      .contract = what.contract};
+  const planner::Request shaped =
+      planner::device_request(what.collective, 0, what.contract, machine);
   TUTTI_TRY(const std::size_t eager_limit, planner::eager_limit_bytes(shaped, machine));
   std::vector<DeviceChoice> choices;
   for (const std::size_t bytes : sizes) {

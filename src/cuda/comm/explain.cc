@@ -34,9 +34,10 @@ void add_faster(planner::CallExplanation& all, const planner::Request& request,
                    planner::device_candidates(registered, machine));
   }
   if (request.contract == Contract::kDeterministic && reduces(shape.collective)) {
-    planner::Request relaxed = request;
-    relaxed.contract = Contract::kRelaxed;
-    relaxed.shape = planner::device_shape(shape.collective, shape.root, relaxed.contract, machine);
+    planner::Request relaxed =
+        planner::device_request(shape.collective, shape.root, Contract::kRelaxed, machine);
+    relaxed.bytes = request.bytes;
+    relaxed.mapped = request.mapped;
     all.add_faster("the relaxed contract", planner::device_candidates(relaxed, machine));
   }
 }

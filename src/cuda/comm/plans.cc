@@ -60,13 +60,13 @@ PlanCache::RouteKey PlanCache::key_of(const Request& request, plan::Mapped mappe
 planner::Request PlanCache::planner_request(const Request& request, plan::Mapped mapped) {
   const int root = root_of(request);
   const Contract contract = rank_.settings.contract;
-  auto [shape, fresh] = shapes_.try_emplace({request.collective, root});
+  auto [known, fresh] = requests_.try_emplace({request.collective, root});
   if (fresh)
-    shape->second = planner::device_shape(request.collective, root, contract, rank_.machine);
-  return {.shape = shape->second,
-          .bytes = message_bytes(request, rank_.rank_count),
-          .mapped = mapped,
-          .contract = contract};
+    known->second = planner::device_request(request.collective, root, contract, rank_.machine);
+  planner::Request asked = known->second;
+  asked.bytes = message_bytes(request, rank_.rank_count);
+  asked.mapped = mapped;
+  return asked;
 }
 
 Status PlanCache::prepare(const Request& request, plan::Mapped mapped) {

@@ -56,7 +56,7 @@ class PlanCache {
   Result<Route> make_route(const Request& request, plan::Mapped mapped);
 
   const DeviceRank& rank_;
-  std::map<std::pair<Collective, int>, plan::Shape> shapes_;  // By root.
+  std::map<std::pair<Collective, int>, planner::Request> requests_;  // By root.
   std::map<PlanKey, exec::CudaPlan> plans_;
   std::map<RouteKey, Route> routes_;
   std::optional<std::size_t> eager_limit_bytes_;

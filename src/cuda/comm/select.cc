@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include "kernels/cuda/interpreter.h"
 #include "plan/chunks.h"
 #include "plan/passes/passes.h"
+#include "planner/machine_cost.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
 #include "planner/override.h"
@@ -45,6 +47,10 @@ constexpr double kMemoryRate = 1555;       // GB/s: an A100's.
 /// While one lane waits another sends; more than so many change an estimate little, if their slots
 /// are taken as larger ones of these.
 constexpr std::uint32_t kEstimatedLanes = 4;
+/// Ranks up to which lanes stand on rank orders of their own, and how much faster a long message
+/// has to be on these.
+constexpr std::size_t kMostOrdered = 16, kLong = std::size_t{1} << 30;
+constexpr double kWorthOrders = 0.98;
 // As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
 constexpr std::size_t kMostEvents = std::size_t{1} << 15;
 constexpr std::size_t kMostPlanEvents = 4 * kMostEvents;
@@ -223,6 +229,26 @@ plan::GroupSizes nested(const DeviceMachine& machine, const plan::CostModel& mod
   return found.sizes == std::vector{ranks} ? plan::GroupSizes{} : found;
 }
 
+/// The rank orders of rings over links that are not alike, where plans may add up in any order.
+std::vector<plan::RankOrder> orders_of(Collective collective, int root, Contract contract,
+                                       const DeviceMachine& machine) {
+  const std::size_t ranks = machine.device_of.size();
+  const bool any_order = !reduces(collective) || contract == Contract::kRelaxed;
+  if (!any_order || machine.graph == nullptr || ranks < 3 || ranks > kMostOrdered ||
+      machine.graph->devices.size() != ranks || !links_differ(machine))
+    return {};
+  const auto layouts = MachineCost(machine.graph->graph, machine.graph->devices).layouts();
+  std::vector<plan::RankOrder> orders;
+  for (std::vector<Rank> ring : layouts.back()) {
+    if (layouts.size() < 2) break;
+    put_root(ring,
+             traits_of(collective).root_input || traits_of(collective).root_output ? root : 0);
+    auto& order = orders.emplace_back();
+    for (const Rank rank : ring) order.push_back(static_cast<std::uint16_t>(rank.value));
+  }
+  return orders;
+}
+
 /// What the ports of devices allow.
 double port_bound_us(const Request& request, const DeviceMachine& machine) {
   const plan::CostModel model = cost_model(machine);
@@ -275,9 +301,12 @@ class DevicePlanCosts final : public PlanCosts {
   std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
                       std::uint32_t /*by_source*/) const override {
     if (!algorithm.applies(request.shape)) return 1;
-    const std::uint32_t most = std::max(1U, machine_.lanes / std::max(1U, own(algorithm, request)));
+    const auto orders = static_cast<std::uint32_t>(orders_for(algorithm, request).size());
+    const std::uint32_t lanes = own(algorithm, request) * std::max(1U, orders);
+    const std::uint32_t most = std::max(1U, machine_.lanes / std::max(1U, lanes));
     if (by_user != 0) return std::min(by_user, most);
-    return lanes_worth(request.bytes / blocks_of(request) / algorithm.pieces(request.shape), most);
+    const std::size_t pieces = algorithm.pieces(request.shape) * std::max(1U, orders);
+    return lanes_worth(request.bytes / blocks_of(request) / pieces, most);
   }
 
   std::string refusal(const Algorithm& algorithm, std::uint32_t /*lanes*/,
@@ -288,24 +317,59 @@ class DevicePlanCosts final : public PlanCosts {
 
   std::optional<double> estimate_us(const Candidate& candidate,
                                     const Request& request) const override {
-    const auto made = prepare(device_recipe(*candidate.algorithm, request, machine_, 1));
+    return time_of(
+        recipe_on(*candidate.algorithm, request, 1, orders_for(*candidate.algorithm, request)),
+        candidate.lanes, request.bytes);
+  }
+
+  /// The orders on which the algorithm's plan carries long messages faster; none: it does not.
+  const std::vector<plan::RankOrder>& orders_for(const Algorithm& algorithm,
+                                                 const Request& request) const {
+    const auto [known, fresh] = orders_.try_emplace(&algorithm);
+    if (!fresh || request.orders.empty() || !algorithm.applies(request.shape)) return known->second;
+    const std::size_t most = machine_.lanes / std::max(1U, own(algorithm, request));
+    if (most < 2) return known->second;
+    std::vector<plan::RankOrder> orders = request.orders;
+    orders.resize(std::min(orders.size(), most));
+    const auto time = [&](const std::vector<plan::RankOrder>& on) {
+      return time_of(recipe_on(algorithm, request, 1, on), 1, kLong);
+    };
+    const auto plain = time({}), ordered = time(orders);
+    if (plain && ordered && *ordered < kWorthOrders * *plain) known->second = std::move(orders);
+    return known->second;
+  }
+
+  Recipe recipe_on(const Algorithm& algorithm, const Request& request, std::uint32_t lanes,
+                   std::vector<plan::RankOrder> orders) const {
+    return {.algorithm = &algorithm,
+            .shape = request.shape,
+            .direct = request.mapped,
+            .hosts = request.mapped ? machine_.hosts.of : std::vector<int>{},
+            .lanes = lanes,
+            .orders = std::move(orders)};
+  }
+
+ private:
+  /// With so many times the plan's lanes.
+  std::optional<double> time_of(const Recipe& recipe, std::uint32_t repeated,
+                                std::size_t bytes) const {
+    const auto made = prepare(recipe);
     if (!made) return std::nullopt;
     // With as many lanes as can be simulated, of a large job fewer.
-    std::uint32_t lanes = std::min(candidate.lanes, kEstimatedLanes);
+    std::uint32_t lanes = std::min(repeated, kEstimatedLanes);
     const std::size_t each = events_of((*made)->plan);
     while (lanes > 1 && lanes * each > kMostPlanEvents) lanes /= 2;
     const std::size_t events = 1 + lanes * each;
     if (events > kMostPlanEvents) return std::nullopt;
     const plan::Plan plan = plan::replicate((*made)->plan, lanes);
-    const std::uint32_t merged = std::max(1U, candidate.lanes / lanes);
-    return simulated_us(plan, model_, request.bytes,
+    const std::uint32_t merged = std::max(1U, repeated / lanes);
+    return simulated_us(plan, model_, bytes,
                         {.slot_bytes = machine_.slot_bytes * merged,
                          .slots = machine_.slots,
                          .tile_events = events,
                          .most_events = kMostEvents});
   }
 
- private:
   static std::size_t blocks_of(const Request& request) {
     return std::max(plan::input_blocks(request.shape), plan::output_blocks(request.shape));
   }
@@ -316,6 +380,7 @@ class DevicePlanCosts final : public PlanCosts {
 
   const DeviceMachine& machine_;
   const plan::CostModel model_;
+  mutable std::map<const Algorithm*, std::vector<plan::RankOrder>> orders_;  // As far as asked for.
 };
 
 }  // namespace
@@ -330,7 +395,11 @@ plan::Shape device_shape(Collective collective, int root, Contract contract,
                          const DeviceMachine& machine) {
   const auto ranks = static_cast<int>(machine.device_of.size());
   plan::Shape shape{collective, ranks, root, machine.groups, machine.weights};
-  if (!links_differ(machine)) return shape;
+  // Where each pair has links of its own, trees use more of them than a way to the root has.
+  const bool rooted = collective == Collective::kBroadcast || collective == Collective::kReduce;
+  const bool own = machine.graph != nullptr &&
+                   std::ranges::any_of(machine.direct, [](double rate) { return rate > 0; });
+  if (!links_differ(machine) && !(rooted && own)) return shape;
   const plan::CostModel model = cost_model(machine);
   shape.groups = nested(machine, model);
   if (shape.weights.empty()) shape.weights = weights_for(direct_us(ranks, model));
@@ -338,6 +407,13 @@ plan::Shape device_shape(Collective collective, int root, Contract contract,
   if (any_order || machine.graph != nullptr) shape.trees = trees_of(shape, machine, model);
   if (!any_order && !shape.trees.empty() && !trees_keep_order(shape)) shape.trees.clear();
   return shape;
+}
+
+Request device_request(Collective collective, int root, Contract contract,
+                       const DeviceMachine& machine) {
+  return {.shape = device_shape(collective, root, contract, machine),
+          .contract = contract,
+          .orders = orders_of(collective, root, contract, machine)};
 }
 
 plan::Mapped device_maps(Collective collective, const DeviceMachine& machine) {
@@ -350,11 +426,8 @@ plan::Mapped device_maps(Collective collective, const DeviceMachine& machine) {
 
 Recipe device_recipe(const Algorithm& algorithm, const Request& request,
                      const DeviceMachine& machine, std::uint32_t lanes) {
-  return {.algorithm = &algorithm,
-          .shape = request.shape,
-          .direct = request.mapped,
-          .hosts = request.mapped ? machine.hosts.of : std::vector<int>{},
-          .lanes = lanes};
+  const DevicePlanCosts costs(machine);
+  return costs.recipe_on(algorithm, request, lanes, costs.orders_for(algorithm, request));
 }
 
 Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine) {

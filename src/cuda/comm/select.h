@@ -60,6 +60,11 @@ struct DeviceMachine {
 plan::Shape device_shape(Collective collective, int root, Contract contract,
                          const DeviceMachine& machine);
 
+/// A call whose bytes are not said yet: that shape, and where plans may add up in any order, the
+/// rank orders of rings over links that are not alike. The caller keeps it.
+Request device_request(Collective collective, int root, Contract contract,
+                       const DeviceMachine& machine);
+
 /// What of a collective's buffers peers can map, if all are registered: those that every rank has,
 /// in one place. The root of a gather or a scatter may have its own block in its other buffer. None
 /// where devices of a host don't reach each other's memory.

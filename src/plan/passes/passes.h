@@ -58,4 +58,10 @@ std::optional<Plan> multicast(const Plan& plan);
 /// and on. Scratch grows as much. The only pass that does not verify: the shares don't meet.
 Plan replicate(const Plan& plan, std::uint32_t lanes);
 
+/// The plan's lanes on each of these rank orders, with a share of every piece on each: rank
+/// order[i] does what rank i does. So lanes of a ring take other links than those between
+/// neighbouring ranks. Empty where that does not hold: a root has to keep its place, and ranks that
+/// add up in canonical order theirs. Orders: permutations of all ranks, at least one.
+std::optional<Plan> reorder(const Plan& plan, std::span<const RankOrder> orders);
+
 }  // namespace tutti::plan

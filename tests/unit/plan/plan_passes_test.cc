@@ -112,6 +112,46 @@ TEST_CASE("no pass changes what a plan computes") {
   });
 }
 
+TEST_CASE("lanes on other rank orders compute the same, where any order of adding up is right") {
+  std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  std::size_t moved = 0;
+  test::for_each_plan({2, 3, 4, 6, 8}, [&](const plan::Plan& plan) {
+    const CollectiveTraits traits = traits_of(plan.shape.collective);
+    const bool rooted = traits.root_input || traits.root_output;
+    std::vector<plan::RankOrder> orders(1 + random() % 3, plan::RankOrder(plan.ranks.size()));
+    for (plan::RankOrder& order : orders) {
+      std::iota(order.begin(), order.end(), std::uint16_t{0});
+      std::shuffle(order.begin(), order.end(), random);
+      const auto root = static_cast<std::size_t>(plan.shape.root);
+      if (rooted) std::swap(order[root], *std::ranges::find(order, root));
+    }
+    const auto ordered = plan::reorder(plan, orders);
+    const bool any_order = !reduces(plan.shape.collective) || plan.contract == Contract::kRelaxed;
+    INFO(plan.name << " of " << to_string(plan.shape.collective));
+    CHECK((ordered.has_value() || !any_order));
+    if (!ordered) return;
+    ++moved;
+    CHECK(ordered->pieces == plan.pieces * orders.size());
+    check_computes(*ordered, ++seed);
+    check_computes(plan::replicate(*ordered, 2), ++seed);
+    if (const auto lowered = plan::direct(*ordered)) check_computes(*lowered, ++seed);
+  });
+  CHECK(moved > 100);
+}
+
+TEST_CASE("an order that moves the root, or canonical sums, does not hold") {
+  const plan::RankOrder turned{1, 2, 3, 0};
+  const auto of = [](Collective collective, std::string_view name) {
+    return build(*find_algorithm(collective, name), {collective, 4});
+  };
+  const std::vector<plan::RankOrder> orders{turned};
+  CHECK_FALSE(plan::reorder(of(Collective::kBroadcast, "binomial"), orders));
+  CHECK_FALSE(plan::reorder(of(Collective::kAllReduce, "halving_doubling"), orders));
+  CHECK(plan::reorder(of(Collective::kAllReduce, "ring"), orders));
+}
+
 TEST_CASE(
     "what is lowered for ranks of hosts is so within each host, and there as far as it can be") {
   const unsigned seed = Catch::rngSeed();
