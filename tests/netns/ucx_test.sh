@@ -9,6 +9,9 @@ reason=$("$netns" check 2>&1) || { echo "skipped: $reason"; exit 77; }
 work=$(mktemp -d)
 trap '"$netns" down; rm -rf "$work"' EXIT
 export TUTTI_NETNS=tuttiucx$$ TUTTI_TRANSPORT=ucx
+# The leak sanitizer of Clang 14 crashes here, in a thread whose thread-local memory came with UCX's modules;
+# unit/ucx_test and conformance/ look for leaks.
+export ASAN_OPTIONS=detect_leaks=0
 # shellcheck source=tests/netns/two_ranks.sh
 source "$TEST_SOURCE_DIR/tests/netns/two_ranks.sh"
 

@@ -2,12 +2,16 @@
 // give what they should.
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <numeric>
 #include <random>
 
 #include "simt/communicator/device_communicators.h"
 #include "support/catch.h"
+#include "support/processes.h"
 #include "support/sample.h"
+#include "topology/graph/text.h"
+#include "topology/models/model.h"
 
 namespace tutti {
 namespace {
@@ -138,6 +142,43 @@ TEST_CASE("results along trees of some GPUs, in any order, are right") {
     }
   }
   CHECK(packed > 9);
+}
+
+TEST_CASE("results of rings on the orders that the links suggest are right") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  std::mt19937_64 random(seed);
+  const Room room;
+  Settings settings = settings_with(Contract::kRelaxed);
+  settings.algorithm = "ring";
+  const auto graph = topology::model("dgx1-v100");
+  REQUIRE(graph);
+  const test::ScratchDirectory files;
+  settings.topology = files.path() + "/dgx1.topo";
+  std::ofstream(settings.topology) << topology::print(*graph);
+  DeviceCluster cluster({3, 0, 1, 2, 7, 6, 5, 4}, settings);
+  REQUIRE(cluster.complaint.empty());
+  for (const auto collective : {Collective::kAllGather, Collective::kReduceScatter,
+                                Collective::kAllReduce, Collective::kBroadcast}) {
+    for (const std::size_t count : {1, 700, 20000}) {
+      Case test;
+      test.collective = collective;
+      test.ranks = 8;
+      test.count = count;
+      test.root = static_cast<int>(random() % 8);
+      test.in_place = random() % 2 == 0;
+      test.type = DataType::kInt32;
+      test.op = ReduceOp::kSum;
+      INFO(test.to_string());
+      CHECK(run_in_group(cluster.comms, cluster.streams, test, random()) == "");
+    }
+  }
+  for (const DeviceCommunicator& comm : cluster.comms)
+    CHECK(choices_of(comm) == choices_of(cluster.comms[0]));
+  const std::string choices = choices_of(cluster.comms[0]);
+  INFO(choices);
+  CHECK(choices.find("all_gather") != std::string::npos);
+  CHECK(choices.find("ring+order") != std::string::npos);
 }
 
 }  // namespace

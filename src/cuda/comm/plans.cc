@@ -22,7 +22,8 @@ int root_of(const Request& request) {
 
 /// Without its lanes, which the caller adds.
 std::string plan_in_words(const Algorithm& algorithm, const plan::Plan& plan) {
-  return std::string(algorithm.name) + (plan.name.ends_with("+direct") ? "+direct" : "");
+  const std::string order = plan.name.find("+order") != std::string::npos ? "+order" : "";
+  return std::string(algorithm.name) + order + (plan.name.ends_with("+direct") ? "+direct" : "");
 }
 
 /// Which trees a plan is along, if any: " along 2 trees".

@@ -237,7 +237,13 @@ std::vector<plan::RankOrder> orders_of(Collective collective, int root, Contract
   if (!any_order || machine.graph == nullptr || ranks < 3 || ranks > kMostOrdered ||
       machine.graph->devices.size() != ranks || !links_differ(machine))
     return {};
-  const auto layouts = MachineCost(machine.graph->graph, machine.graph->devices).layouts();
+  const auto hosts = std::max<std::size_t>(1, ranks_on(machine.hosts.of).size());
+  // In the order of ranks, whatever is near in the graph.
+  const bool alike = machine.groups == plan::GroupSizes{static_cast<int>(ranks / hosts)};
+  Groups groups{machine.graph->devices, static_cast<int>(ranks), 1};
+  if (hosts > 1 && alike)
+    groups = {groups.endpoints, static_cast<int>(ranks / hosts), static_cast<int>(hosts)};
+  const auto layouts = MachineCost(machine.graph->graph, std::move(groups)).layouts();
   std::vector<plan::RankOrder> orders;
   for (std::vector<Rank> ring : layouts.back()) {
     if (layouts.size() < 2) break;

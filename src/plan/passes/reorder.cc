@@ -47,7 +47,7 @@ class Order {
   }
 
  private:
-  /// Of a message with a block for each rank.
+  /// In a message with a block for each rank.
   std::uint32_t moved(std::uint32_t chunk) const {
     return order_[chunk / pieces_] * pieces_ + chunk % pieces_;
   }
