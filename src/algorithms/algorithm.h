@@ -42,6 +42,7 @@ struct Claims {
 
 // For algorithms without conditions.
 inline bool always(const plan::Shape&) { return true; }
+// NOLINTNEXTLINE(readability-identifier-naming): a rule, as the functions beside it.
 inline constexpr ContractRule deterministic{
     "deterministic", [](const plan::Shape&) { return Contract::kDeterministic; }};
 inline std::uint32_t one_piece(const plan::Shape&) { return 1; }

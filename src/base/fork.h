@@ -86,8 +86,10 @@ class ForkedList {
   }
 
  private:
+  // NOLINTBEGIN(readability-identifier-naming): members, as others.
   static inline constinit std::mutex mutex_;
   static inline constinit Object* first_ = nullptr;
+  // NOLINTEND(readability-identifier-naming)
 };
 
 /// While it lives, each forked child closes and empties its copy of `descriptor`. `descriptor` must

@@ -334,9 +334,10 @@ struct Part {
   Error error(Error error, bool of_whole) const {
     constexpr std::size_t kMostNamed = 8;
     const std::size_t named = std::min(ranks.size(), kMostNamed);
-    error.what = fmt::format("split: color {}, whose {} ranks are {}{} of the whole: {}", color,
-                             ranks.size(), fmt::join(ranks.begin(), ranks.begin() + named, ", "),
-                             named < ranks.size() ? ", ..." : "", error.what);
+    error.what = fmt::format(
+        "split: color {}, whose {} ranks are {}{} of the whole: {}", color, ranks.size(),
+        fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+        named < ranks.size() ? ", ..." : "", error.what);
     const int peer = error.peer.value;
     if (!of_whole && peer >= 0 && static_cast<std::size_t>(peer) < ranks.size())
       error.peer = Rank{ranks[static_cast<std::size_t>(peer)]};
@@ -344,6 +345,21 @@ struct Part {
     return error;
   }
 };
+
+}  // namespace
+
+namespace {
+
+/// Ranks keep their weights.
+Settings settings_of_part(const Settings& whole, const std::vector<int>& ranks) {
+  Settings settings = whole;
+  settings.weights.clear();
+  for (const int rank : ranks) {
+    if (!whole.weights.empty())
+      settings.weights.push_back(whole.weights[static_cast<std::size_t>(rank)]);
+  }
+  return settings;
+}
 
 }  // namespace
 
@@ -387,12 +403,7 @@ Result<Communicator> Communicator::split(int color, int key) try {
     }
     return members;
   };
-  Settings settings = state_->settings;
-  if (!settings.weights.empty()) {  // Ranks keep theirs.
-    settings.weights.clear();
-    for (const Choice& member : all)
-      settings.weights.push_back(state_->settings.weights[static_cast<std::size_t>(member.rank)]);
-  }
+  const Settings settings = settings_of_part(state_->settings, ranks);
   // If a rank has gone, the ranks of its part find out and tell all.
   const auto look = [&]() -> Status {
     // acquire: as in State::run. A rank in a call looks at its peers there.

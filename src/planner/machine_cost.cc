@@ -182,7 +182,7 @@ std::string MachineCost::assumed() const {
     if (least == topology::Origin::kAssumed) ++links[link.kind];
   }
   std::string text;
-  const auto add = [&](std::string part) { topology::append(text, std::move(part), ", "); };
+  const auto add = [&](const std::string& part) { topology::append(text, part, ", "); };
   for (const auto& [kind, count] : links)
     add(fmt::format("the rate of {} {} link{}", count, to_string(kind), count == 1 ? "" : "s"));
   int memories = 0;

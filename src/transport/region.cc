@@ -222,7 +222,8 @@ Ring Region::ring_at(std::byte* base, std::size_t readers, std::size_t slot_byte
 
 std::size_t Region::ring_bytes(std::size_t readers, std::size_t slot_bytes,
                                std::uint32_t slots) const {
-  const std::size_t said = config_.replica != 0 ? 2 * slots * sizeof(std::uint32_t) : 0;
+  const std::size_t said =
+      config_.replica != 0 ? std::size_t{2} * slots * sizeof(std::uint32_t) : 0;
   return (1 + readers) * sizeof(Counter) + slots * slot_bytes + round_up(said, kCacheLine);
 }
 

@@ -32,7 +32,6 @@ using topology::Node;
 using topology::NodeId;
 using topology::NodeKind;
 using topology::Origin;
-using topology::Quantity;
 
 // A pair of hosts that reaches less than the slower of both does with others has a link of its own;
 // less than that is noise.

@@ -213,7 +213,7 @@ std::string cell(const Graph& graph, const Adjacency& adjacency, const Path& pat
   if (path.type == PathClass::kNone) return "-";
   const Adjacency::Edge& narrowest = path.edges[path.bottleneck];
   const auto& limit = bandwidth(graph, narrowest);
-  const std::string type = class_of(graph, adjacency, path);
+  std::string type = class_of(graph, adjacency, path);
   if (graph.links[narrowest.link].kind == LinkKind::kInternal) return type;  // It limits nobody.
   const double rate = path.gigabytes_per_second;
   return fmt::format("{} {}{}", type, rate >= 100 ? fmt::format("{:.0f}", rate) : rate_text(rate),

@@ -197,7 +197,7 @@ int ranks_here(const Communicator& comm) {
   const auto hosts = Insides::of(comm).selector->key().hosts;
   if (hosts.empty()) return comm.rank_count();
   const auto on = planner::ranks_on(hosts);
-  return *std::max_element(on.begin(), on.end());
+  return static_cast<int>(*std::max_element(on.begin(), on.end()));
 }
 
 bool oversubscribed(const Communicator& comm) { return ranks_here(comm) > Insides::of(comm).cpus; }

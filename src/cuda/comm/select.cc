@@ -311,7 +311,7 @@ class DevicePlanCosts final : public PlanCosts {
     const std::uint32_t lanes = own(algorithm, request) * std::max(1U, orders);
     const std::uint32_t most = std::max(1U, machine_.lanes / std::max(1U, lanes));
     if (by_user != 0) return std::min(by_user, most);
-    const std::size_t pieces = algorithm.pieces(request.shape) * std::max(1U, orders);
+    const std::size_t pieces = std::size_t{algorithm.pieces(request.shape)} * std::max(1U, orders);
     return lanes_worth(request.bytes / blocks_of(request) / pieces, most);
   }
 

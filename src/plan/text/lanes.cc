@@ -122,7 +122,7 @@ std::string lanes_in_words(const Plan& plan, const LanePlace& place, std::string
     if (known != groups.end())
       known->second.push_back(lane);
     else
-      groups.push_back({std::move(words), {lane}});
+      groups.push_back({words, {lane}});
   }
   std::string text;
   for (const auto& [words, members] : groups) {
