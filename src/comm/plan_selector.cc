@@ -34,9 +34,7 @@ Settings with_groups(Settings settings, const std::vector<int>& hosts) {
 PlanSelector::PlanSelector(Settings settings, Plans plans, int rank_count, int cpus,
                            std::shared_ptr<const Tuning> tuning, const std::string& transport,
                            planner::Hosts hosts, const TunedHosts& tuned)
-    : groups_by_user_(settings.groups),
-      weights_by_user_(settings.weights),
-      settings_(with_groups(std::move(settings), hosts.of)),
+    : settings_(with_groups(std::move(settings), hosts.of)),
       plans_(std::move(plans)),
       rank_count_(rank_count),
       tuning_(std::move(tuning)) {
@@ -86,10 +84,12 @@ void PlanSelector::set(HostTopology topology, std::span<const Peer> peers) {
   inputs_.costs = planner::measured_costs(*places_, inputs_.costs);
   if (inputs_.table == nullptr && places_->network.gigabytes_per_second > 0)
     inputs_.hosts.cost.link = places_->network;
-  const bool in_groups = inputs_.hosts.of.empty() || !settings_.groups.empty();
-  if (groups_by_user_.empty() && in_groups)
+  // Finer groups than those of hosts, unless the user named others, or hosts are no groups.
+  const std::vector<int> of_hosts = groups_of(inputs_.hosts.of);
+  if (settings_.groups == of_hosts && (inputs_.hosts.of.empty() || !of_hosts.empty()))
     settings_.groups = planner::groups_on(inputs_, rank_count_).sizes;
-  if (weights_by_user_.empty()) settings_.weights = planner::weights_on(inputs_, rank_count_);
+  // What the user or a table says of weights goes before.
+  if (settings_.weights.empty()) settings_.weights = planner::weights_on(inputs_, rank_count_);
 }
 
 plan::Shape PlanSelector::shape_of(Collective collective, int root, Contract contract) const {
@@ -215,8 +215,8 @@ std::string PlanSelector::describe_hosts() const {
 std::string PlanSelector::describe_topology() const {
   if (!places_) {
     if (topology_.why_not.empty()) return {};
-    return fmt::format("topology: {} is not used: {}\n",
-                       topology_.source.empty() ? "it" : topology_.source, topology_.why_not);
+    if (topology_.source.empty()) return fmt::format("topology: none: {}\n", topology_.why_not);
+    return fmt::format("topology: {} is not used: {}\n", topology_.source, topology_.why_not);
   }
   std::string text = fmt::format("topology: {}: {} NUMA node{}", topology_.source,
                                  places_->places.size(), places_->places.size() == 1 ? "" : "s");

@@ -68,7 +68,6 @@ class PlanSelector : public exec::PlanSource {
   std::string describe_hosts() const;
   std::string describe_topology() const;
 
-  const std::vector<int> groups_by_user_, weights_by_user_;
   Settings settings_;
   const Plans plans_;
   const int rank_count_;

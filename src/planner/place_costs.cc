@@ -215,7 +215,8 @@ plan::Shape with_trees(plan::Shape shape, Contract contract, const PlannerInputs
 plan::GroupSizes groups_on(const PlannerInputs& inputs, int rank_count) {
   const std::vector<std::size_t> on = ranks_on(inputs.hosts.of);
   const int size = on.empty() ? rank_count : static_cast<int>(on.front());
-  auto found = nestings({{}, size, rank_count / size}, links_of(*inputs.places)).back();
+  auto found =
+      nestings({{}, size, (rank_count + size - 1) / size}, links_of(*inputs.places)).back();
   return found.sizes == std::vector{rank_count} ? plan::GroupSizes{} : std::move(found);
 }
 

@@ -1,12 +1,16 @@
 // Ranks of several hosts: on which host each is, what they share, and which plans follow from that.
 #include <algorithm>
+#include <cstring>
 #include <memory>
+
+#include <fmt/format.h>
 
 #include "comm/plan_selector.h"
 #include "planner/explain.h"
 #include "planner/select.h"
 #include "planner/weights.h"
 #include "support/catch.h"
+#include "topology/graph/text.h"
 #include "transport/transport.h"
 
 namespace tutti::test {
@@ -52,7 +56,72 @@ std::vector<int> groups_for(const std::vector<int>& hosts, std::vector<int> set 
   return selector.request_for(call, exec::Access::kSlots).shape.groups.sizes;
 }
 
+/// Ranks on hosts h0, h1, ... with a NIC each, of which that of the last carries a fifth.
+HostTopology topology_of(int hosts) {
+  std::string text = "tutti topology 1\nplane net\n";
+  for (int i = 0; i < hosts; ++i)
+    text += fmt::format(
+        "host h{0} .hostname=h{0}\nnuma h{0}/n host=h{0}\nnic h{0}/nic host=h{0}\n"
+        "pcie h{0}/n h{0}/nic forward=100:table backward=100:table\n"
+        "port h{0}/nic net forward={1}:measured backward={1}:measured\n",
+        i, i + 1 == hosts ? 2 : 10);
+  auto graph = topology::parse_graph(text, "test");
+  REQUIRE(graph);
+  return {std::make_shared<const topology::Graph>(*std::move(graph)), "topology of test", ""};
+}
+
+/// What a communicator makes of settings, a table and that topology.
+Settings settings_with_topology(const std::vector<int>& hosts, const Settings& settings,
+                                planner::TuningTable table = {}) {
+  const auto ranks = static_cast<int>(hosts.size());
+  const int count = 1 + *std::max_element(hosts.begin(), hosts.end());
+  TunedHosts tuned{5, {}};
+  for (int host = 0; host < count; ++host) tuned.names.push_back(fmt::format("h{}", host));
+  Tuning tuning;
+  if (!table.rates.empty()) {
+    table.key = {5, TUTTI_VERSION, "tcp", ranks, 4, hosts};
+    tuning.tables.push_back(std::move(table));
+  }
+  PlanSelector selector(settings, std::make_shared<const planner::PlanFiles>(), ranks, 4,
+                        std::make_shared<const Tuning>(std::move(tuning)), "tcp",
+                        {hosts, tcp_transport.network}, tuned);
+  std::vector<Peer> peers;
+  for (const int host : hosts) {
+    Peer& peer = peers.emplace_back(peer_of(static_cast<std::uint64_t>(host) + 1, 1));
+    std::memset(peer.host_name, 0, sizeof(peer.host_name));
+    fmt::format("h{}", host).copy(peer.host_name, sizeof(peer.host_name) - 1);
+  }
+  selector.set(topology_of(count), peers);
+  CHECK(selector.topology().why_not == "");
+  return selector.settings();
+}
+
 }  // namespace
+
+TEST_CASE("What the user or a table says goes before a topology") {
+  using List = std::vector<int>;
+  const List four{0, 1, 2, 3};
+  CHECK(settings_with_topology(four, {}).weights.back() == 0);
+  Settings settings;
+  settings.weights = {1, 2, 3, 4};
+  CHECK(settings_with_topology(four, settings).weights == List{1, 2, 3, 4});
+  planner::TuningTable table;  // It saw another host that was slow.
+  table.network.link = {20, 10};
+  table.rates = {{"h0", 2}, {"h1", 10}, {"h2", 10}, {"h3", 10}};
+  const List weights = settings_with_topology(four, {}, table).weights;
+  REQUIRE(weights.size() == 4);
+  CHECK(weights.front() == 0);
+  CHECK(weights.back() > 0);
+}
+
+TEST_CASE("A topology leaves groups as they are where hosts are none") {
+  for (const std::vector<int>& hosts : {std::vector{0, 1, 1}, std::vector{0, 1, 0, 1},
+                                        std::vector{0, 0, 1, 1}, std::vector{0, 0, 1}})
+    CHECK(settings_with_topology(hosts, {}).groups == groups_for(hosts));
+  Settings settings;
+  settings.groups = {4};
+  CHECK(settings_with_topology({0, 0, 1, 1}, settings).groups == settings.groups);
+}
 
 TEST_CASE("Hosts are counted in the order of ranks") {
   const std::vector<Peer> two{peer_of(7, 1), peer_of(7, 1), peer_of(5, 1), peer_of(7, 1)};
