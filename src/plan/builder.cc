@@ -16,9 +16,10 @@ void Builder::move(std::uint32_t chunk, const Locations& sources, const Location
                         .target_count = static_cast<std::uint16_t>(targets.size()),
                         .first = static_cast<std::uint32_t>(lane.locations.size()),
                         .chunk = chunk});
-  for (const auto& locations : {sources, targets}) {
-    lane.locations.insert(lane.locations.end(), locations.begin(), locations.end());
-    for (const Location& location : locations) {
+  // By address: a copy reads as one what the caller has just written in two, which stalls.
+  for (const Locations* const locations : {&sources, &targets}) {
+    for (const Location& location : *locations) {
+      lane.locations.push_back(location);
       if (location.place == Place::kScratch)
         plan_.scratch_chunks = std::max(plan_.scratch_chunks, location.chunk + 1);
     }
