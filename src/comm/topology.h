@@ -29,8 +29,8 @@ struct HostTopology {
 enum class TopologySource : std::uint32_t { kNone, kFile, kProbed };
 TopologySource topology_source(const Settings& settings, int rank_count);
 
-/// The text form from a file, at most kMostTopologyBytes. kInvalidArgument, in one line, if it
-/// can't be read, or is of another form.
+/// The text form from the file of the setting, at most kMostTopologyBytes. kInvalidArgument, in one
+/// line that begins with the setting, if it can't be read, or is of another form.
 Result<topology::Graph> read_topology_file(const std::string& path);
 inline constexpr std::size_t kMostTopologyBytes = std::size_t{512} << 10;
 

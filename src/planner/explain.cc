@@ -122,7 +122,7 @@ double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::v
   return all * exchanged;
 }
 
-/// Whose figures the costs are.
+/// Where the costs are from.
 std::string_view origin_of(const PlannerInputs& inputs) {
   if (inputs.table != nullptr) return "measured by tutti tune";
   const bool measured = inputs.places != nullptr && inputs.places->network.gigabytes_per_second > 0;
@@ -214,7 +214,7 @@ Result<CallExplanation> explain(const Request& request, const PlannerInputs& inp
   TUTTI_TRY(CallExplanation all, explained(std::move(list), request.shape.collective));
   find_bound(request, inputs, all);
   all.weights_words = weights_in_words(request, inputs);
-  if (inputs.places != nullptr) all.costs_words = "from: " + inputs.places->source;
+  if (inputs.places != nullptr) all.links_from = inputs.places->source;
   if (!request.mapped && some_share_memory(inputs.hosts.of)) {
     Request mapped = request;
     mapped.mapped = true;
@@ -270,8 +270,8 @@ std::string to_text(const CallExplanation& explanation, const Request& request,
       2);
   text += wrapped(
       fmt::format("Bound: {} us: {}.", us_text(explanation.bound_us), explanation.bound_words), 2);
-  if (!explanation.costs_words.empty())
-    text += wrapped("Links " + explanation.costs_words + ".", 2);
+  if (!explanation.links_from.empty())
+    text += wrapped("Links from: " + explanation.links_from + ".", 2);
   if (!explanation.weights_words.empty())
     text += wrapped("Weights: " + explanation.weights_words + ".", 2);
   if (!explanation.to_be_faster.empty()) {

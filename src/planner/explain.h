@@ -31,7 +31,7 @@ struct CallExplanation {
   std::vector<ExplainedWay> ways;  // As candidates() has them: what is taken comes first.
   double bound_us = 0;
   std::string bound_words;
-  std::string costs_words;                // "from: topology of cluster.topo"; empty: no graph.
+  std::string links_from;                 // "topology of cluster.topo"; empty: no graph.
   std::string weights_words;              // Which there are, and why; empty: none.
   std::vector<std::string> to_be_faster;  // What would have to change, one sentence each.
 

@@ -69,7 +69,7 @@ std::string to_json(const Question& question, const planner::PlannerInputs& inpu
     ways.push_back(std::move(entry));
   }
   json["chosen"] = std::string(explanation.ways.front().candidate.name());
-  if (!explanation.costs_words.empty()) json["links"] = explanation.costs_words;
+  if (!explanation.links_from.empty()) json["links_from"] = explanation.links_from;
   if (!explanation.weights_words.empty()) json["weights"] = explanation.weights_words;
   json["to_be_faster"] = explanation.to_be_faster;
   return json.dump(2) + "\n";

@@ -146,11 +146,12 @@ void define_topo_choices(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "choices", "What communicators of devices choose on machines, and the fastest there");
   command->add_option("MACHINES", options->machines, "Files or models; default: all models");
-  command->add_option("--collective", options->collective, "Root 0")->capture_default_str();
+  command->add_option("--collective", options->collective, "Which; the root is rank 0")
+      ->capture_default_str();
   command->add_option("--contract", options->contract, "deterministic or relaxed")
       ->capture_default_str();
   command->add_option("--sizes", options->sizes, "Bytes of the message")->capture_default_str();
-  command->add_option("--most", options->most, "The largest ratio that is well")
+  command->add_option("--most", options->most, "The largest ratio with exit code 0")
       ->capture_default_str();
   command->add_flag("--json", options->json, "As JSON");
   command->footer(

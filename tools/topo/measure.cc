@@ -33,9 +33,6 @@ using topology::NodeId;
 using topology::NodeKind;
 using topology::Origin;
 
-// A pair of hosts that reaches less than the slower of both does with others has a link of its own;
-// less than that is noise.
-constexpr double kAlike = 1.3;
 constexpr std::string_view kPlane = "plane";
 
 struct MeasureOptions {
@@ -95,7 +92,7 @@ Result<Graph> merged(const std::vector<Graph>& hosts, const NetworkRates& rates,
   }
   for (const auto& [pair, rate] : rates.pairs) {
     const auto at = [](int host) { return static_cast<std::size_t>(host); };
-    if (rate * kAlike >= std::min(rates.hosts[at(pair.first)], rates.hosts[at(pair.second)]))
+    if (rate * kAlikeRates >= std::min(rates.hosts[at(pair.first)], rates.hosts[at(pair.second)]))
       continue;
     Link& own = graph.join(LinkKind::kNetwork, nics_of(graph, all[at(pair.first)]).front(),
                            nics_of(graph, all[at(pair.second)]).front(), {rate, Origin::kMeasured});
@@ -118,7 +115,7 @@ std::string network_words(const Graph& graph, const NetworkRates& rates, double 
   for (const auto& [pair, rate] : rates.pairs) {
     const double both = std::min(rates.hosts[static_cast<std::size_t>(pair.first)],
                                  rates.hosts[static_cast<std::size_t>(pair.second)]);
-    if (rate * kAlike < both)
+    if (rate * kAlikeRates < both)
       text += fmt::format("  {:<24} {:>7.3f} GB/s: a slow link\n",
                           name(pair.first) + " - " + name(pair.second), rate);
   }
@@ -130,6 +127,12 @@ Result<Measured> measure_here(const Settings& settings) {
   Measured measured{topology::probe_machine().graph, ""};
   TUTTI_TRY(measured.said, measure_host(measured.graph, settings));
   return measured;
+}
+
+/// The same as a host tells it: the table, and behind a zero byte the graph.
+Result<std::string> measured_text(const Settings& settings) {
+  TUTTI_TRY(const Measured here, measure_here(settings));
+  return here.said + '\0' + topology::print(here.graph);
 }
 
 /// Hosts on one machine (namespaces, containers) measure one after the other: this one's turn, and
@@ -161,19 +164,17 @@ Result<Measured> measure_hosts(Communicator& comm) {
       of.empty() ? me == 0
                  : std::find(of.begin(), of.end(), of[me]) - of.begin() == comm.rank().value;
   TUTTI_TRY(const auto turn, turn_of(comm, speaks));
-  std::string text;
+  // A failure waits until all have had their turn: the others are in the same calls till then.
+  Result<std::string> text = std::string();
   for (int now = 0; now < turn.second; ++now) {
     TUTTI_RETURN_IF_ERROR(comm.barrier());
-    if (!speaks || now != turn.first) continue;
-    auto here = measure_here(Insides::of(comm).settings);
-    if (here) {
-      text = here->said + '\0' + topology::print(here->graph);
-    } else {
-      (void)end_exchange_over(comm, &here.error());
-      return std::move(here.error());
-    }
+    if (speaks && now == turn.first) text = measured_text(Insides::of(comm).settings);
   }
-  TUTTI_TRY(const auto told, exchange_over(comm, std::as_bytes(std::span(text))));
+  if (!text) {
+    (void)end_exchange_over(comm, &text.error());
+    return std::move(text.error());
+  }
+  TUTTI_TRY(const auto told, exchange_over(comm, std::as_bytes(std::span(*text))));
   std::vector<Graph> hosts;
   Measured measured;
   for (const SetUp& one : told) {
@@ -250,9 +251,8 @@ void define_topo_measure(CLI::App& app, int& exit_code) {
   command->footer(
       "The machine as `tutti topo export` writes it, with measured figures in place of assumed "
       "ones.\n"
-      "Ranks of a launcher measure their hosts and the network between them, each pair of hosts "
-      "on\n"
-      "its own; rank 0 writes one file. Programs choose plans by it with TUTTI_TOPOLOGY=FILE.\n"
+      "Ranks of a launcher measure their hosts and the network, each host with up to six others;\n"
+      "rank 0 writes one file. Programs choose plans by it with TUTTI_TOPOLOGY=FILE.\n"
       "Examples:\n  tutti topo measure -o machine.topo\n"
       "  tutti run --hosts node1,node2,node3,node4 -- tutti topo measure -o cluster.topo\n"
       "  TUTTI_TOPOLOGY=cluster.topo tutti run --hosts node1,node2,node3,node4 -- ./program");

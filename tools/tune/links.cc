@@ -15,9 +15,6 @@
 namespace tutti::tools {
 namespace {
 
-// Hosts whose rates differ by less are taken to be alike: so much is noise, and weights would gain
-// less than they cost.
-constexpr double kAlike = 1.3;
 constexpr std::size_t kCopied = std::size_t{1} << 20;
 
 /// The time of 8 bytes from rank 0 to rank 1: half of there and back.
@@ -100,7 +97,7 @@ std::vector<double> alike(const std::vector<double>& rates) {
   std::vector<double> even(rates.size());
   for (std::size_t first = 0, end = 0; first < order.size(); first = end) {
     double sum = 0;
-    while (end < order.size() && rates[order[end]] * kAlike >= rates[order[first]])
+    while (end < order.size() && rates[order[end]] * kAlikeRates >= rates[order[first]])
       sum += rates[order[end++]];
     for (std::size_t i = first; i < end; ++i)
       even[order[i]] = sum / static_cast<double>(end - first);

@@ -16,6 +16,9 @@
 
 namespace tutti::tools {
 
+/// Rates that differ by less are taken to be alike: so much is noise.
+inline constexpr double kAlikeRates = 1.3;
+
 /// GB/s in each direction.
 struct NetworkRates {
   std::vector<double> hosts;  // By host.
