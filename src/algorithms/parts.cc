@@ -4,7 +4,9 @@ namespace tutti {
 
 std::vector<plan::Location> results(const plan::Builder& plan, std::uint32_t chunk,
                                     const std::vector<int>& to) {
-  std::vector<plan::Location> targets{plan.output(chunk)};
+  std::vector<plan::Location> targets;
+  targets.reserve(1 + to.size());
+  targets.push_back(plan.output(chunk));
   for (const int rank : to) targets.push_back(plan.to(rank, Form::kResult));
   return targets;
 }
@@ -18,6 +20,7 @@ void pass_on(plan::Builder& plan, std::uint32_t chunk, int from, const std::vect
 
 std::vector<plan::Location> contributions(const plan::Builder& plan, Rank me, std::uint32_t chunk) {
   std::vector<plan::Location> sources;
+  sources.reserve(static_cast<std::size_t>(plan.shape().rank_count));
   for (int rank = 0; rank < plan.shape().rank_count; ++rank)
     sources.push_back(rank == me.value ? plan.input(chunk) : plan.from(rank, Form::kContribution));
   return sources;

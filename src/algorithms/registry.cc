@@ -18,10 +18,19 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name) {
   return nullptr;
 }
 
-plan::RankPlan build(const Algorithm& algorithm, const plan::Shape& shape, Rank me) {
-  plan::Builder builder(shape, algorithm.pieces(shape));
+namespace {
+
+plan::RankPlan build_like(const plan::RankPlan* like, const Algorithm& algorithm,
+                          const plan::Shape& shape, Rank me) {
+  plan::Builder builder(shape, algorithm.pieces(shape), like);
   algorithm.build(builder, me);
   return std::move(builder).finish();
+}
+
+}  // namespace
+
+plan::RankPlan build(const Algorithm& algorithm, const plan::Shape& shape, Rank me) {
+  return build_like(nullptr, algorithm, shape, me);
 }
 
 plan::Plan build(const Algorithm& algorithm, const plan::Shape& shape) {
@@ -30,8 +39,11 @@ plan::Plan build(const Algorithm& algorithm, const plan::Shape& shape) {
                   .contract = algorithm.contract(shape),
                   .pieces = algorithm.pieces(shape),
                   .ranks = {}};
-  for (int rank = 0; rank < shape.rank_count; ++rank)
-    plan.ranks.push_back(build(algorithm, shape, Rank{rank}));
+  plan.ranks.reserve(static_cast<std::size_t>(shape.rank_count));
+  for (int rank = 0; rank < shape.rank_count; ++rank) {
+    const plan::RankPlan* const before = plan.ranks.empty() ? nullptr : &plan.ranks.back();
+    plan.ranks.push_back(build_like(before, algorithm, shape, Rank{rank}));
+  }
   return plan;
 }
 

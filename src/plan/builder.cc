@@ -6,6 +6,18 @@
 
 namespace tutti::plan {
 
+Builder::Builder(const Shape& shape, std::uint32_t pieces, const RankPlan* like)
+    : shape_(shape), pieces_(pieces) {
+  if (like == nullptr) return;
+  // Lists that grow step by step are copied as often as they double.
+  lane(like->lanes.size() - 1);
+  for (std::size_t i = 0; i < plan_.lanes.size(); ++i) {
+    plan_.lanes[i].steps.reserve(like->lanes[i].steps.size());
+    plan_.lanes[i].locations.reserve(like->lanes[i].locations.size());
+  }
+  lane(0);
+}
+
 void Builder::move(std::uint32_t chunk, const Locations& sources, const Locations& targets) {
   TUTTI_CHECK(!sources.empty());
   TUTTI_CHECK(!targets.empty());

@@ -23,7 +23,9 @@ struct Locations : std::span<const Location> {
 
 class Builder {
  public:
-  Builder(const Shape& shape, std::uint32_t pieces) : shape_(shape), pieces_(pieces) {}
+  /// `like`: the plan of a rank that does about as much, whose sizes are set aside here; may be
+  /// null.
+  Builder(const Shape& shape, std::uint32_t pieces, const RankPlan* like = nullptr);
   const Shape& shape() const { return shape_; }
   std::uint32_t pieces() const { return pieces_; }
 
