@@ -113,8 +113,9 @@ class TUTTI_API DeviceCommunicator {
   /// and are to be reduced. Ranks of a host whose calls differ get kMismatch.
   /// Once check() says why, all calls fail for that reason.
   Status call(const Request& request, Stream stream);
-  /// Makes what this call, or one of the same size on buffers that are as these, registered or not,
-  /// will need. Buffers may be null: not registered. Not collective.
+  /// Chooses, verifies and loads the plan of a call ahead of time. It also serves later calls of
+  /// the same size whose buffers are registered, or not, as these are. Null buffers count as not
+  /// registered. Not collective.
   Status prepare(const Request& request);
 
   /// As in communicator.h, but that messages and collectives keep their order. Two ranks that send

@@ -41,9 +41,9 @@ struct TUTTI_API Settings {
   /// place, if there is one. Rank 0's is what all ranks use.
   std::string tuning;
   /// TUTTI_TOPOLOGY: what plans are chosen by: a file with the text form of a topology; "off" for
-  /// assumed figures alone; empty probes the host. Between devices the file is of this host, and
-  /// that of the lowest rank of each host counts. Between ranks on CPUs it is of all their hosts,
-  /// and rank 0's counts; without a file they look at NUMA nodes of one host alone.
+  /// assumed figures alone; empty probes the host. Device communicators: the file describes this
+  /// host, and the lowest rank of each host reads it. Host communicators: the file describes all
+  /// hosts, and rank 0 reads it; without one, only the NUMA nodes of a single host are considered.
   std::string topology;
   std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
   std::string rdma_devices;    // TUTTI_RDMA_DEVICES: "mlx5_0,mlx5_1:2", "^mlx5_3"; empty chooses.

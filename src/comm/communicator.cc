@@ -76,16 +76,13 @@ Status Communicator::State::check(const exec::Call& call) const {
 }
 
 Status Communicator::State::run(const exec::Call& call) {
-  // acquire: pairs with the progress thread's release when it left the executor.
-  const bool is_free = queue->pending.load(std::memory_order_acquire) == 0;
   const bool has_buffers = (call.input != nullptr && call.output != nullptr) || call.barrier;
-  // The call before was checked, and this one differs in the buffers alone.
-  if (is_free && has_buffers && executor->repeats(call) && !in_group()) [[likely]]
-    return executor->run_again(call);
-  return guarded(to_string(call.collective), [&] { return run_checked(call, is_free); });
+  if (has_buffers && repeats(exec::pack(call), call.count, call.eager_use))
+    return executor->run_again(call.input, call.output);
+  return guarded(to_string(call.collective), [&] { return run_checked(call); });
 }
 
-Status Communicator::State::run_checked(const exec::Call& call, bool is_free) {
+Status Communicator::State::run_checked(const exec::Call& call) {
   TUTTI_RETURN_IF_ERROR(check(call));
   if (call.count == 0 && !call.barrier && !call.vector_variant)
     return executor->look_at_abort(call);
@@ -93,7 +90,7 @@ Status Communicator::State::run_checked(const exec::Call& call, bool is_free) {
     TUTTI_TRY(auto work, start(call));
     return ok();
   }
-  if (!is_free) {
+  if (!is_free()) {
     TUTTI_RETURN_IF_ERROR(Progress::may_wait(to_string(call.collective)));
     TUTTI_TRY(auto work, Progress::instance().submit(*queue, call));
     return Work(std::move(work)).wait();
@@ -120,8 +117,7 @@ Result<Work> Communicator::State::start(const exec::Call& call) {
 
 Status Communicator::call(Collective collective, const void* input, void* output, std::size_t count,
                           DataType type, const Reduction& reduction, Rank root) {
-  return state_->run(
-      state_->make_call(collective, input, output, count, type, reduction, root.value));
+  return state_->run(collective, input, output, count, type, reduction, root.value);
 }
 
 Result<Work> Communicator::start(Collective collective, const void* input, void* output,

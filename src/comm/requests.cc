@@ -103,9 +103,8 @@ Result<exec::Call> Communicator::State::make_call(const Request& request) const 
 Status Communicator::call(const Request& request) {
   // The usual call is made where it is used: a Result of one would be copied twice.
   if (!request.vector_variant && request.algorithm.empty()) [[likely]] {
-    return state_->run(state_->make_call(request.collective, request.input, request.output,
-                                         request.count, request.type, request.reduction,
-                                         request.root.value));
+    return state_->run(request.collective, request.input, request.output, request.count,
+                       request.type, request.reduction, request.root.value);
   }
   return state_->guarded(to_string(request.collective), [&]() -> Status {
     TUTTI_TRY(const exec::Call call, state_->make_call(request));

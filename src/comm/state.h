@@ -39,6 +39,10 @@ struct Communicator::State {
   Status check(const exec::Call& call) const;
   /// Executes now, on this thread, unless asynchronous work or a group is under way.
   Status run(const exec::Call& call);
+  /// The same. A call that repeats the one before is not even made: that would take as long as the
+  /// rest of its bookkeeping.
+  Status run(Collective collective, const void* input, void* output, std::size_t count,
+             DataType type, const Reduction& reduction, int root);
   Result<Work> start(const exec::Call& call);
   /// Sends or receives, at once or by way of the progress thread.
   Status run(exec::Message message);
@@ -64,8 +68,36 @@ struct Communicator::State {
   Error ended_by(std::string_view function, const std::exception& thrown) const noexcept;
 
  private:
-  Status run_checked(const exec::Call& call, bool is_free);
+  Status run_checked(const exec::Call& call);
+  /// Whether the progress thread has nothing to do for this communicator.
+  bool is_free() const {
+    // acquire: pairs with the progress thread's release when it left the executor.
+    return queue->pending.load(std::memory_order_acquire) == 0;
+  }
+  /// Whether a call differs from the one before, which was checked, in its buffers alone.
+  bool repeats(std::uint64_t word, std::size_t count, exec::EagerUse eager_use) const;
 };
+
+/// Whether the calling thread has a group open; notes in it work that was started, and messages,
+/// which it starts at its end.
+bool in_group();
+void add_to_group(Work work);
+Work add_to_group(Communicator::State& state, const exec::Message& message);
+
+inline bool Communicator::State::repeats(std::uint64_t word, std::size_t count,
+                                         exec::EagerUse eager_use) const {
+  return is_free() && executor->repeats(word, count, eager_use) && !in_group();
+}
+
+inline Status Communicator::State::run(Collective collective, const void* input, void* output,
+                                       std::size_t count, DataType type, const Reduction& reduction,
+                                       int root) {
+  if (input != nullptr && output != nullptr &&
+      repeats(exec::pack(collective, type, reduction.op, root), count, exec::EagerUse::kBySize))
+      [[likely]]
+    return executor->run_again(input, output);
+  return run(make_call(collective, input, output, count, type, reduction, root));
+}
 
 inline exec::Call Communicator::State::make_call(Collective collective, const void* input,
                                                  void* output, std::size_t count, DataType type,
@@ -87,12 +119,6 @@ struct Insides {
   static Communicator::State& of(const Communicator& comm);
   static Communicator made_of(std::unique_ptr<Communicator::State> state);
 };
-
-/// Whether the calling thread has a group open; notes in it work that was started, and messages,
-/// which it starts at its end.
-bool in_group();
-void add_to_group(Work work);
-Work add_to_group(Communicator::State& state, const exec::Message& message);
 
 /// What an open group holds of another kind of calls: it knows nothing of them but when to begin.
 class GroupPart {

@@ -88,6 +88,10 @@ void EagerPath::publish_lines() {
     from = board_.own_payload();
   }
   const CallBoard::LineWriter lines = board_.writer();
+  if (board_.round().lines == 1) {
+    lines.write(0, from, bytes_);
+    return board_.publish();
+  }
   const std::size_t own_first = own_first_, own_end = own_end_, bytes = bytes_;
   std::size_t left = bytes;
   for (std::size_t i = 0; left > kLinePayload; ++i, left -= kLinePayload) {

@@ -69,14 +69,16 @@ class HostExecutor {
   Status run(const Call& call) {
     return run_walled([&] { begin(call); });
   }
-  /// The same for one that repeats the one before.
-  Status run_again(const Call& call) {
-    return run_walled([&] { begin_again(call); });
+  /// The same for one that repeats the one before. By value: a pair of pointers that were stored
+  /// just now would be loaded as one, which stalls.
+  Status run_again(const void* input, void* output) {
+    return run_walled([=, this] { begin_again(input, output); });
   }
-  /// Whether a call is, but for its buffers, the one before, and eager whatever the buffers are.
-  bool repeats(const Call& call) const {
-    return eager_call_ && eager_.repeatable() && !watchdog_.broken() && call.count == call_.count &&
-           call.eager_use == call_.eager_use && pack(call) == call_.word;
+  /// Whether a call (`pack` of it) is, but for its buffers, the one before, and eager whatever the
+  /// buffers are.
+  bool repeats(std::uint64_t word, std::size_t count, EagerUse eager_use) const {
+    return eager_call_ && eager_.repeatable() && !watchdog_.broken() && count == call_.count &&
+           eager_use == call_.eager_use && word == call_.word;
   }
   /// Sends and receives on this thread; returns when all messages of the batch are done.
   Status run(MessageBatch& batch);
@@ -140,7 +142,7 @@ class HostExecutor {
     kDone
   };
 
-  void begin_again(const Call& call);
+  void begin_again(const void* input, void* output);
   template <class Begin>
   Status run_walled(Begin&& begin_call) {
     try {
@@ -166,7 +168,8 @@ class HostExecutor {
   Poll leave();
 
   bool fails(std::optional<Error> found);
-  bool writers_agree();
+  bool writers_agree() { return !board_.round().gives || !board_.has_stray() || strays_agree(); }
+  bool strays_agree();
   bool look_for_news() const;
   bool has_news() const {
     return phase_ != Phase::kGather || team().remote_link != nullptr || board_.has_news();

@@ -71,8 +71,7 @@ void HostExecutor::run_posted(MessageBatch& batch) {
 
 /// For a rank that only wrote in its last call, and saw no line that would show a difference. A
 /// rank that wrote a line where none is due made another call. False: the call has failed.
-bool HostExecutor::writers_agree() {
-  if (!board_.round().gives) return true;
+bool HostExecutor::strays_agree() {
   for (int rank = board_.stray_writer(0); rank < team().ranks;
        rank = board_.stray_writer(rank + 1)) {
     if (fails(agreement_.compare(rank))) return false;

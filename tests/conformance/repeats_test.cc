@@ -61,6 +61,22 @@ TEST_CASE("a call like the one before but for a buffer that is missing is refuse
   leave(*comms);
 }
 
+TEST_CASE("a call like the one before but for a root that no communicator has is refused") {
+  auto comms = Communicator::in_process(2, {});
+  REQUIRE(comms);
+  CHECK(on_all_ranks(*comms, [](Communicator& comm) -> std::string {
+          float value = 1;
+          for (const int bad : {1 << 16, -(1 << 16), -1}) {
+            if (auto sent = comm.broadcast(&value, &value, 1, DataType::kFloat32, Rank{0}); !sent)
+              return sent.error().to_string();
+            const auto none = comm.broadcast(&value, &value, 1, DataType::kFloat32, Rank{bad});
+            if (none || none.error().code != Code::kInvalidArgument) return "a root is taken";
+          }
+          return "";
+        }) == "");
+  leave(*comms);
+}
+
 TEST_CASE("ranks of which one repeats its call and one does not are told so") {
   auto comms = Communicator::in_process(2, {});
   REQUIRE(comms);

@@ -86,11 +86,16 @@ constexpr std::uint64_t common_count(const Call& call) {
 }
 
 /// The call in one word, for records and for hashing: collective, type, operation, override, root.
+/// A root that no communicator has makes it no other call's word.
+constexpr std::uint64_t pack(Collective collective, DataType type, ReduceOp op, int root) {
+  return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(collective) << 48 |
+         static_cast<std::uint64_t>(type) << 40 | static_cast<std::uint64_t>(op) << 32 |
+         static_cast<std::uint32_t>(root);
+}
 constexpr std::uint64_t pack(const Call& call) {
-  return std::uint64_t{1} << 63 | std::uint64_t{call.vector_variant} << 57 |
-         std::uint64_t{call.barrier} << 56 | static_cast<std::uint64_t>(call.collective) << 48 |
-         static_cast<std::uint64_t>(call.type) << 40 | static_cast<std::uint64_t>(call.op) << 32 |
-         std::uint64_t{call.algorithm_override} << 16 | static_cast<std::uint16_t>(call.root);
+  return pack(call.collective, call.type, call.op, call.root) |
+         std::uint64_t{call.vector_variant} << 57 | std::uint64_t{call.barrier} << 56 |
+         std::uint64_t{call.algorithm_override} << 16;
 }
 
 /// With what pack made: eager; and which round of call lines of a call it is that goes by a

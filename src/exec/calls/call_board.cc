@@ -66,12 +66,9 @@ void CallBoard::await_record(int rank) const {
 int CallBoard::stray_writer(int rank) const {
   for (; rank < team_.ranks; ++rank) {
     if (rank == team_.me || (round_.only_to >= 0 && rank != round_.only_to)) continue;
-    // acquire: pairs with the release in LineWriter::write.
-    const std::uint64_t tag = region().lines(rank, place_)->tag.load(std::memory_order_acquire);
-    if (same_number(tag, log_.tag()) && tag != log_.tag()) {
-      await_record(rank);
-      break;
-    }
+    if (!is_stray(rank)) continue;
+    await_record(rank);
+    break;
   }
   return rank;
 }

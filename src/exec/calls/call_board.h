@@ -159,9 +159,17 @@ class CallBoard {
   /// A rank whose line has this round's number and another digest, once; -1: none. The line may
   /// be of an old call whose number ends alike: the rank's record decides.
   int take_suspect() { return suspect_ < 0 ? -1 : std::exchange(suspect_, -1); }
-  /// For a rank that gave in the last round: the first rank from `rank` on that has written a line,
-  /// though ranks that make this call write none; `ranks` if there is none. If all agree, nobody
-  /// has written these lines, so they are still in this CPU's cache.
+  /// For a rank that gave in the last round: whether a rank has written a line, though ranks that
+  /// make this call write none. If all agree, nobody has written these lines, so they are still in
+  /// this CPU's cache.
+  bool has_stray() const {
+    if (round_.only_to >= 0) return is_stray(round_.only_to);
+    for (int rank = 0; rank < team_.ranks; ++rank) {
+      if (rank != team_.me && is_stray(rank)) return true;
+    }
+    return false;
+  }
+  /// The first such rank from `rank` on; `ranks` if there is none.
   int stray_writer(int rank) const;
   /// A rank's payload, once gathered.
   const std::byte* payload(int rank) const {
@@ -249,6 +257,11 @@ class CallBoard {
     } else {
       place_ = last_place_ = after(last_place_);
     }
+  }
+  bool is_stray(int rank) const {
+    // relaxed: whoever finds one looks again.
+    const std::uint64_t tag = region().lines(rank, place_)->tag.load(std::memory_order_relaxed);
+    return same_number(tag, log_.tag()) && tag != log_.tag();
   }
   bool matches(int rank, const CallLine& line) {
     // acquire: pairs with the release in LineWriter::write.
