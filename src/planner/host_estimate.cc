@@ -124,8 +124,13 @@ Estimates& estimates() {
 const HeldAcrossFork estimates_held(ForkOrder::kEstimates,
                                     []() -> std::mutex& { return estimates().mutex; });
 
-}  // namespace
-
+/// With slots of `slot_bytes` or more: tiles are made so large that about `most_events` events are
+/// simulated, of which a tile has `tile_events`.
+struct PlanSize {
+  std::size_t slot_bytes = 0;
+  int slots = 1;
+  std::size_t tile_events = 1, most_events = 1;
+};
 double simulated_us(const plan::Plan& plan, const plan::CostModel& model, std::size_t bytes,
                     const PlanSize& size, plan::Recording* recording) {
   const std::size_t blocks =
@@ -137,6 +142,8 @@ double simulated_us(const plan::Plan& plan, const plan::CostModel& model, std::s
   plan::Estimator estimator(plan, model, DataType::kFloat32, slot_bytes, size.slots);
   return estimator.run(std::max<std::size_t>(1, block_bytes / 4), recording).microseconds;
 }
+
+}  // namespace
 
 std::vector<std::size_t> ranks_on(const std::vector<int>& hosts) {
   std::vector<std::size_t> on;

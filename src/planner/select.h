@@ -92,14 +92,4 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
 /// The same for the eager path, whatever the size.
 double estimate_eager_us(const Request& request, const PlannerInputs& inputs);
 
-/// The time of a plan of the request's shape, with slots of `slot_bytes` or more: tiles are made so
-/// large that about `most_events` events are simulated, of which a tile has `tile_events`.
-struct PlanSize {
-  std::size_t slot_bytes = 0;
-  int slots = 1;
-  std::size_t tile_events = 1, most_events = 1;
-};
-double simulated_us(const plan::Plan& plan, const plan::CostModel& model, std::size_t bytes,
-                    const PlanSize& size, plan::Recording* recording = nullptr);
-
 }  // namespace tutti::planner

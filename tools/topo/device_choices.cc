@@ -22,6 +22,7 @@ using topology::NodeId;
 using topology::NodeKind;
 
 constexpr std::uint32_t kLanes = 16;
+constexpr std::size_t kMostEvents = std::size_t{1} << 17;  // A plan's: some ms.
 
 std::vector<std::string> give_buses(topology::Graph& graph) {
   std::vector<std::string> buses;
@@ -61,17 +62,25 @@ planner::DeviceMachine links_within(const topology::Graph& graph) {
   return machine;
 }
 
+const planner::Protocol& protocol_of(bool eager) {
+  return *planner::find_protocol(eager ? "ll" : "simple");
+}
+
 constexpr std::string_view kOneShot = "one_shot";  // The algorithm of the eager path.
 
+struct Taken {
+  planner::Candidate candidate;
+  const plan::Plan* plan = nullptr;
+};
+
 /// The first of the list that kernels can run.
-Result<planner::Candidate> first_plan(const planner::Request& request,
-                                      const planner::DeviceMachine& machine) {
+Result<Taken> first_plan(const planner::Request& request, const planner::DeviceMachine& machine) {
   TUTTI_TRY(const auto plans, planner::device_plans(request, machine));
   for (const planner::Candidate& one : plans) {
     TUTTI_TRY(
         const planner::VerifiedPlan* verified,
         planner::prepare(planner::device_recipe(*one.algorithm, request, machine, one.lanes)));
-    if (exec::unsuited(verified->plan).empty()) return one;
+    if (exec::unsuited(verified->plan).empty()) return Taken{one, &verified->plan};
   }
   return topology::invalid("kernels can run no plan");
 }
@@ -140,6 +149,10 @@ Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& 
   planner::SimulateOptions options;
   options.collective = what.collective;
   options.contract = what.contract;
+  options.slot_bytes = machine.slot_bytes;
+  options.slots = machine.slots;
+  options.channels = options.most_lanes = machine.lanes;
+  options.most_events = kMostEvents;
   planner::Simulator simulator(machine.graph->graph, machine.graph->devices, options);
   const planner::Request shaped =
       planner::device_request(what.collective, 0, what.contract, machine);
@@ -150,28 +163,33 @@ Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& 
     choice.bytes = bytes;
     planner::Request request = shaped;
     request.bytes = bytes;
-    TUTTI_TRY(const planner::Candidate plan, first_plan(request, machine));
-    choice.estimate_us = plan.microseconds;
-    choice.chosen = {bytes <= eager_limit, plan.algorithm->name};
-    if (choice.chosen.eager) choice.chosen.algorithm = kOneShot;
+    TUTTI_TRY(const Taken taken, first_plan(request, machine));
+    choice.estimate_us = taken.candidate.microseconds;
+    choice.chosen = {bytes <= eager_limit, taken.candidate.algorithm->name};
+    if (choice.chosen.eager)
+      choice.chosen.algorithm = kOneShot;
+    else
+      choice.chosen.us = simulator.microseconds(*taken.plan, protocol_of(false), bytes);
     const bool fits_one_shot = what.collective == Collective::kAllReduce &&
                                machine.device_of.size() <= cuda::kMostSources &&
                                bytes <= machine.eager_bytes;
-    const auto compete = [&](const Algorithm& algorithm, bool eager) -> Status {
-      TUTTI_TRY(const auto sample,
-                simulator.run(algorithm, *planner::find_protocol(eager ? "ll" : "simple"), bytes));
+    const auto compete = [&](const TimedChoice& one) {
+      if (choice.best.algorithm.empty() || one.us < choice.best.us) choice.best = one;
+    };
+    const auto simulate = [&](const Algorithm& algorithm, bool eager) -> Status {
+      TUTTI_TRY(const auto sample, simulator.run(algorithm, protocol_of(eager), bytes));
       if (!exec::unsuited(build(algorithm, sample.shape)).empty()) return ok();
       const TimedChoice one{eager, algorithm.name, sample.microseconds};
-      if (choice.best.algorithm.empty() || one.us < choice.best.us) choice.best = one;
-      if (one.algorithm == choice.chosen.algorithm && one.eager == choice.chosen.eager)
-        choice.chosen.us = one.us;
+      if (one.eager && choice.chosen.eager) choice.chosen.us = one.us;
+      compete(one);
       return ok();
     };
     for (const Algorithm* algorithm : simulator.candidates()) {
-      TUTTI_RETURN_IF_ERROR(compete(*algorithm, false));
+      TUTTI_RETURN_IF_ERROR(simulate(*algorithm, false));
       if (fits_one_shot && algorithm->name == kOneShot)
-        TUTTI_RETURN_IF_ERROR(compete(*algorithm, true));
+        TUTTI_RETURN_IF_ERROR(simulate(*algorithm, true));
     }
+    if (choice.chosen.us <= choice.best.us) choice.best = choice.chosen;
   }
   return choices;
 }

@@ -2,7 +2,8 @@
 // need not be here, beside what the simulator finds fastest there.
 //
 // The choice is the runtime's own code (cuda/comm/select.h, graph_costs.h), with the GPUs of a
-// graph instead of those that CUDA lists. The simulator then times it and all it competes with.
+// graph instead of those that CUDA lists. The simulator then times it and all it competes with,
+// with the slots and the lanes of the communicator.
 #pragma once
 #include <cstddef>
 #include <span>

@@ -90,8 +90,7 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
     TUTTI_TRY(
         const planner::VerifiedPlan* verified,
         planner::prepare(planner::device_recipe(*one.algorithm, asked, rank_.machine, one.lanes)));
-    const PlanKey plan_key{one.algorithm, root_of(request), one.lanes, asked.mapped};
-    auto found = plans_.find(plan_key);
+    auto found = plans_.find(verified);
     if (found == plans_.end()) {
       auto loaded = rank_.mesh->load(verified->plan);
       if (!loaded && loaded.error().code == Code::kUnsupported) {  // On all ranks alike.
@@ -99,7 +98,7 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
         continue;
       }
       if (!loaded) return std::move(loaded.error());
-      found = plans_.emplace(plan_key, *std::move(loaded)).first;
+      found = plans_.emplace(verified, *std::move(loaded)).first;
     }
     auto words = fmt::format(
         "  {} up to {} bytes{}: {}{}, {} times its lanes, estimated {:.0f} us\n",

@@ -48,8 +48,6 @@ class PlanCache {
  private:
   // Root, class of sizes; what peers map of the buffers.
   using RouteKey = std::tuple<Collective, int, std::size_t, plan::Mapped>;
-  // Root, lanes; the same.
-  using PlanKey = std::tuple<const Algorithm*, int, std::uint32_t, plan::Mapped>;
   /// Whether the one-shot kernel can take the call.
   bool fits_one_shot(const Request& request) const;
   RouteKey key_of(const Request& request, plan::Mapped mapped) const;
@@ -57,7 +55,8 @@ class PlanCache {
 
   const DeviceRank& rank_;
   std::map<std::pair<Collective, int>, planner::Request> requests_;  // By root.
-  std::map<PlanKey, exec::CudaPlan> plans_;
+  std::map<const planner::VerifiedPlan*, exec::CudaPlan>
+      plans_;  // These live as long as the process.
   std::map<RouteKey, Route> routes_;
   std::optional<std::size_t> eager_limit_bytes_;
   struct Choice {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -12,9 +11,8 @@
 #include <fmt/format.h>
 
 #include "cuda/comm/graph_costs.h"
+#include "cuda/comm/plan_costs.h"
 #include "kernels/cuda/interpreter.h"
-#include "plan/chunks.h"
-#include "plan/passes/passes.h"
 #include "planner/machine_cost.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
@@ -44,16 +42,8 @@ constexpr double kEagerData = 0.5;         // The share of data; the rest are fl
 constexpr std::size_t kLeastClass = 1024;  // Bytes of the first size class.
 constexpr double kMemoryRate = 1555;       // GB/s: an A100's.
 
-/// While one lane waits another sends; more than so many change an estimate little, if their slots
-/// are taken as larger ones of these.
-constexpr std::uint32_t kEstimatedLanes = 4;
-/// Ranks up to which lanes stand on rank orders of their own, and how much faster a long message
-/// has to be on these.
-constexpr std::size_t kMostOrdered = 16, kLong = std::size_t{1} << 30;
-constexpr double kWorthOrders = 0.98;
-// As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
-constexpr std::size_t kMostEvents = std::size_t{1} << 15;
-constexpr std::size_t kMostPlanEvents = 4 * kMostEvents;
+/// Ranks up to which lanes stand on rank orders of their own.
+constexpr std::size_t kMostOrdered = 16;
 
 constexpr auto kKinds = static_cast<std::uint32_t>(std::size(kLinks));
 
@@ -286,109 +276,6 @@ double port_bound_us(const Request& request, const DeviceMachine& machine) {
   }
 }
 
-/// In one tile.
-std::size_t events_of(const plan::Plan& plan) {
-  std::size_t events = 0;
-  for (const plan::RankPlan& rank : plan.ranks) {
-    for (const plan::Lane& lane : rank.lanes) events += lane.steps.size() + lane.locations.size();
-  }
-  return events;
-}
-
-class DevicePlanCosts final : public PlanCosts {
- public:
-  DevicePlanCosts(const DeviceMachine& machine, plan::CostModel model)
-      : machine_(machine), model_(std::move(model)) {}
-  explicit DevicePlanCosts(const DeviceMachine& machine)
-      : DevicePlanCosts(machine, cost_model(machine)) {}
-
-  std::string_view overrides() const override { return machine_.overrides; }
-
-  std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
-                      std::uint32_t /*by_source*/) const override {
-    if (!algorithm.applies(request.shape)) return 1;
-    const auto orders = static_cast<std::uint32_t>(orders_for(algorithm, request).size());
-    const std::uint32_t lanes = own(algorithm, request) * std::max(1U, orders);
-    const std::uint32_t most = std::max(1U, machine_.lanes / std::max(1U, lanes));
-    if (by_user != 0) return std::min(by_user, most);
-    const std::size_t pieces = std::size_t{algorithm.pieces(request.shape)} * std::max(1U, orders);
-    return lanes_worth(request.bytes / blocks_of(request) / pieces, most);
-  }
-
-  std::string refusal(const Algorithm& algorithm, std::uint32_t /*lanes*/,
-                      const Request& request) const override {
-    if (own(algorithm, request) <= machine_.lanes) return {};
-    return fmt::format("takes more than the {} lanes that there are", machine_.lanes);
-  }
-
-  std::optional<double> estimate_us(const Candidate& candidate,
-                                    const Request& request) const override {
-    return time_of(
-        recipe_on(*candidate.algorithm, request, 1, orders_for(*candidate.algorithm, request)),
-        candidate.lanes, request.bytes);
-  }
-
-  /// The orders on which the algorithm's plan carries long messages faster; none: it does not.
-  const std::vector<plan::RankOrder>& orders_for(const Algorithm& algorithm,
-                                                 const Request& request) const {
-    const auto [known, fresh] = orders_.try_emplace(&algorithm);
-    if (!fresh || request.orders.empty() || !algorithm.applies(request.shape)) return known->second;
-    const std::size_t most = machine_.lanes / std::max(1U, own(algorithm, request));
-    if (most < 2) return known->second;
-    std::vector<plan::RankOrder> orders = request.orders;
-    orders.resize(std::min(orders.size(), most));
-    const auto time = [&](const std::vector<plan::RankOrder>& on) {
-      return time_of(recipe_on(algorithm, request, 1, on), 1, kLong);
-    };
-    const auto plain = time({}), ordered = time(orders);
-    if (plain && ordered && *ordered < kWorthOrders * *plain) known->second = std::move(orders);
-    return known->second;
-  }
-
-  Recipe recipe_on(const Algorithm& algorithm, const Request& request, std::uint32_t lanes,
-                   std::vector<plan::RankOrder> orders) const {
-    return {.algorithm = &algorithm,
-            .shape = request.shape,
-            .direct = request.mapped,
-            .hosts = request.mapped ? machine_.hosts.of : std::vector<int>{},
-            .lanes = lanes,
-            .orders = std::move(orders)};
-  }
-
- private:
-  /// With so many times the plan's lanes.
-  std::optional<double> time_of(const Recipe& recipe, std::uint32_t repeated,
-                                std::size_t bytes) const {
-    const auto made = prepare(recipe);
-    if (!made) return std::nullopt;
-    // With as many lanes as can be simulated, of a large job fewer.
-    std::uint32_t lanes = std::min(repeated, kEstimatedLanes);
-    const std::size_t each = events_of((*made)->plan);
-    while (lanes > 1 && lanes * each > kMostPlanEvents) lanes /= 2;
-    const std::size_t events = 1 + lanes * each;
-    if (events > kMostPlanEvents) return std::nullopt;
-    const plan::Plan plan = plan::replicate((*made)->plan, lanes);
-    const std::uint32_t merged = std::max(1U, repeated / lanes);
-    return simulated_us(plan, model_, bytes,
-                        {.slot_bytes = machine_.slot_bytes * merged,
-                         .slots = machine_.slots,
-                         .tile_events = events,
-                         .most_events = kMostEvents});
-  }
-
-  static std::size_t blocks_of(const Request& request) {
-    return std::max(plan::input_blocks(request.shape), plan::output_blocks(request.shape));
-  }
-  /// Lanes of the algorithm's plan.
-  static std::uint32_t own(const Algorithm& algorithm, const Request& request) {
-    return static_cast<std::uint32_t>(build(algorithm, request.shape, Rank{0}).lanes.size());
-  }
-
-  const DeviceMachine& machine_;
-  const plan::CostModel model_;
-  mutable std::map<const Algorithm*, std::vector<plan::RankOrder>> orders_;  // As far as asked for.
-};
-
 }  // namespace
 
 std::string_view to_string(DeviceLink link) { return kLinks[static_cast<std::size_t>(link)].name; }
@@ -401,11 +288,11 @@ plan::Shape device_shape(Collective collective, int root, Contract contract,
                          const DeviceMachine& machine) {
   const auto ranks = static_cast<int>(machine.device_of.size());
   plan::Shape shape{collective, ranks, root, machine.groups, machine.weights};
-  // Where each pair has links of its own, trees use more of them than a way to the root has.
+  // Trees use all of a device's links at once, also where links are alike. Between hosts it would
+  // take long to find them, for each root.
   const bool rooted = collective == Collective::kBroadcast || collective == Collective::kReduce;
-  const bool own = machine.graph != nullptr &&
-                   std::ranges::any_of(machine.direct, [](double rate) { return rate > 0; });
-  if (!links_differ(machine) && !(rooted && own)) return shape;
+  const bool packs = rooted && machine.graph != nullptr && machine.hosts.of.empty();
+  if (!links_differ(machine) && !packs) return shape;
   const plan::CostModel model = cost_model(machine);
   shape.groups = nested(machine, model);
   if (shape.weights.empty()) shape.weights = weights_for(direct_us(ranks, model));
@@ -432,8 +319,10 @@ plan::Mapped device_maps(Collective collective, const DeviceMachine& machine) {
 
 Recipe device_recipe(const Algorithm& algorithm, const Request& request,
                      const DeviceMachine& machine, std::uint32_t lanes) {
-  const DevicePlanCosts costs(machine);
-  return costs.recipe_on(algorithm, request, lanes, costs.orders_for(algorithm, request));
+  const DevicePlanCosts costs(machine, cost_model(machine));
+  Request of_class = request;
+  of_class.bytes = device_size_class(request.bytes);
+  return costs.recipe(algorithm, of_class, lanes);
 }
 
 Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine) {
@@ -463,12 +352,12 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
 
 Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  return candidates(request, DevicePlanCosts(machine));
+  return candidates(request, DevicePlanCosts(machine, cost_model(machine)));
 }
 
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  return usable_plans(request, DevicePlanCosts(machine));
+  return usable_plans(request, DevicePlanCosts(machine, cost_model(machine)));
 }
 
 DeviceBound device_bound(const Request& request, const DeviceMachine& machine) {

@@ -57,7 +57,7 @@ struct DeviceMachine {
 /// what they say of it: ranks near each other as groups, weights (but not instead of the user's),
 /// and trees, if plans along them keep the contract. The last takes some ms for 8 ranks and about a
 /// second for 32 (machine_trees.h), so the caller keeps it; where links are alike, nothing but
-/// trees of rooted collectives over links that each pair has alone.
+/// trees of rooted collectives on one host.
 plan::Shape device_shape(Collective collective, int root, Contract contract,
                          const DeviceMachine& machine);
 

@@ -16,10 +16,7 @@
 namespace tutti::plan {
 namespace {
 
-constexpr std::size_t kMostTiles = 32;                    // Simulated one by one.
-constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // In all simulated tiles together.
-// Locations and steps of a tile. Lanes are added until there are so many.
-constexpr std::size_t kFewLocations = std::size_t{1} << 21;
+constexpr std::size_t kMostTiles = 32;  // Simulated one by one.
 
 // Bytes of an element in slots and scratch; 0 if there are none.
 std::size_t widest_element(const Plan& plan, DataType type) {
@@ -41,6 +38,7 @@ struct Estimator::Parts {
   const DataType type;
   const int slots;
   const bool may_be_alike;
+  const std::size_t most_events;  // Steps of all tiles, or locations and steps of one.
   const std::size_t slot_bytes, widest;
   const Instances instances;
   Ways ways;
@@ -54,6 +52,7 @@ struct Estimator::Parts {
       : type(of),
         slots(slot_count),
         may_be_alike(model.may_be_alike && !plan.entry_barrier),
+        most_events(model.most_events),
         slot_bytes(slot),
         widest(widest_element(plan, of)),
         instances(plan, model),
@@ -66,7 +65,7 @@ struct Estimator::Parts {
     }
     const std::size_t most = std::max<std::uint32_t>(1, model.most_lanes);
     lanes = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(kFewLocations / std::max<std::size_t>(1, size), 1, most));
+        std::clamp<std::size_t>(most_events / std::max<std::size_t>(1, size), 1, most));
   }
 
   std::uint32_t at_most(std::uint32_t wanted) const {
@@ -121,7 +120,7 @@ Estimate Estimator::run(std::size_t count, Recording* recording, std::uint32_t m
       parts_->widest == 0 ? largest : std::max<std::size_t>(1, parts_->slot_bytes / parts_->widest);
   const std::size_t tiles = (largest + tile - 1) / tile;
   const std::size_t half = std::clamp<std::size_t>(
-      kMostSteps / 3 / std::max<std::size_t>(1, parts_->steps * each), 1, kMostTiles / 2);
+      parts_->most_events / 3 / std::max<std::size_t>(1, parts_->steps * each), 1, kMostTiles / 2);
   const auto recorded = [&](const Estimate& estimate) {
     if (recording != nullptr) {
       recording->microseconds = estimate.microseconds;

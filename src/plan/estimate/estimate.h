@@ -64,6 +64,8 @@ struct CostModel {
   /// simulated up to most_lanes; each has its share of every piece.
   std::vector<std::vector<Rank>> orders = {};
   std::uint32_t most_lanes = 1;
+  /// About so many are simulated: beyond that fewer lanes, and fewer tiles one by one.
+  std::size_t most_events = std::size_t{1} << 21;
   std::function<Use(Rank)> compute =
       {};                    // What a place computes with; at the rate of its resource.
   bool may_be_alike = true;  // Off: all are simulated, also those that are alike. For tests.

@@ -60,6 +60,13 @@ std::size_t elements(std::size_t bytes, const plan::Shape& shape, DataType type)
   return std::max<std::size_t>(1, bytes / size_of(type) / blocks);
 }
 
+// Whether a plan may have as many as it has.
+bool has_lanes(const SimulateOptions& options, const Algorithm& algorithm,
+               const plan::Shape& shape) {
+  return options.most_lanes == 0 ||
+         build(algorithm, shape, Rank{0}).lanes.size() <= options.most_lanes;
+}
+
 }  // namespace
 
 double algorithm_bandwidth(double bytes, double microseconds) {
@@ -77,16 +84,24 @@ struct Simulator::Prepared {
   const Layout& layout;
   const plan::CostModel model;
   plan::Estimator estimator;
+  const std::uint32_t most_lanes;  // On every order.
   Prepared(const Layout& of, const plan::CostModel& whole, const SimulateOptions& options)
       : layout(of),
         model(model_of(of, whole, options)),
-        estimator(of.plan, model, options.type, options.slot_bytes, options.slots) {}
+        estimator(of.plan, model, options.type, options.slot_bytes, options.slots),
+        most_lanes(most_of(of, options)) {}
 
  private:
+  static std::uint32_t most_of(const Layout& layout, const SimulateOptions& options) {
+    if (options.most_lanes == 0) return options.channels;
+    const std::size_t once = layout.plan.ranks[0].lanes.size() * layout.orders.size();
+    return std::clamp(static_cast<std::uint32_t>(options.most_lanes / once), 1U, options.channels);
+  }
   static plan::CostModel model_of(const Layout& layout, plan::CostModel model,
                                   const SimulateOptions& options) {
     model.orders = layout.orders;
     model.most_lanes = options.channels;
+    model.most_events = options.most_events;
     model.may_be_alike = options.symmetry;
     return model;
   }
@@ -111,7 +126,7 @@ std::vector<const plan::Shape*> Simulator::shapes_of(const Algorithm& algorithm)
   bare.groups = {};
   const bool without_groups = algorithm.applies(bare);  // Then it makes nothing of them.
   for (const plan::Shape& shape : shapes_) {
-    if (!algorithm.applies(shape)) continue;
+    if (!algorithm.applies(shape) || !has_lanes(options_, algorithm, shape)) continue;
     apply.push_back(&shape);
     if (options_.contract == Contract::kRelaxed ||
         algorithm.contract(shape) == Contract::kDeterministic)
@@ -179,17 +194,22 @@ Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
     plan::Shape shape = *listed;
     shape.trees = {};  // Large, so only where they are used.
     if (!algorithm.applies(shape)) shape.trees = listed->trees;
-    for (std::size_t i = 0; i < orders_.size(); ++i) {
-      if (!may_lie(algorithm, shape, orders_[i])) continue;
-      auto plan = plan_for(algorithm, shape, orders_[i].size());
+    for (auto orders : orders_) {
+      if (!may_lie(algorithm, shape, orders)) continue;
+      if (options_.most_lanes != 0) {
+        const std::size_t own = build(algorithm, shape, Rank{0}).lanes.size();
+        orders.resize(std::min(orders.size(), options_.most_lanes / own));
+      }
+      auto plan = plan_for(algorithm, shape, orders.size());
       if (!plan) {
         failed = std::move(plan.error());
         continue;
       }
-      auto made = std::make_unique<Layout>(Layout{*std::move(plan), orders_[i]});
+      auto made = std::make_unique<Layout>(Layout{*std::move(plan), std::move(orders)});
       auto trial = std::make_unique<Prepared>(*made, model, options_);
       const bool compares = shapes.size() * orders_.size() > 1;
-      const double time = compares ? estimate(*trial, kLarge, 0, nullptr).microseconds : 0;
+      const double time =
+          compares ? estimate(*trial, kLarge, trial->most_lanes, nullptr).microseconds : 0;
       if (best != nullptr && time >= 0.999 * least) continue;
       least = time;
       best = std::move(trial);  // Before the layout that its predecessor needs.
@@ -225,7 +245,7 @@ Result<Simulator::Prepared*> Simulator::prepare(const Algorithm& algorithm,
 std::uint32_t Simulator::least_lanes(const Prepared& prepared, std::size_t bytes) const {
   const std::size_t pieces = prepared.layout.plan.pieces * prepared.layout.orders.size();
   return lanes_worth(elements(bytes, shape(), options_.type) * size_of(options_.type) / pieces,
-                     options_.channels);
+                     prepared.most_lanes);
 }
 
 // With at most so many lanes on every order.
@@ -266,7 +286,7 @@ Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protoc
                               std::size_t bytes, plan::Recording* recording) {
   TUTTI_TRY(Prepared * prepared, prepare(algorithm, protocol));
   // More lanes hide what one waits for, and fewer send fewer messages.
-  std::uint32_t lanes = options_.channels;
+  std::uint32_t lanes = prepared->most_lanes;
   plan::Estimate found = estimate(*prepared, bytes, lanes, nullptr);
   for (const std::uint32_t least = least_lanes(*prepared, bytes); lanes > least; lanes /= 2) {
     plan::Estimate fewer = estimate(*prepared, bytes, lanes / 2, nullptr);
@@ -285,6 +305,13 @@ Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protoc
                 .messages = found.messages_on_critical_path,
                 .latency_us = found.latency_us,
                 .busy = busiest(found)};
+}
+
+double Simulator::microseconds(const plan::Plan& plan, const Protocol& protocol,
+                               std::size_t bytes) {
+  const plan::CostModel model = machine_.model(protocol);
+  plan::Estimator estimator(plan, model, options_.type, options_.slot_bytes, options_.slots);
+  return protocol.base_us + estimator.run(elements(bytes, shape(), options_.type)).microseconds;
 }
 
 Result<plan::Plan> Simulator::plan_of(const Sample& sample) {

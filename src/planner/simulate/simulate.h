@@ -31,7 +31,9 @@ struct SimulateOptions {
   /// So many lanes on every rank order, or as many as can be simulated: while one waits another
   /// sends. NCCL has up to 16 and more; four hide the latency of its slots.
   std::uint32_t channels = 4;
-  bool symmetry = true;  // Off: all ranks are simulated. For tests.
+  std::uint32_t most_lanes = 0;                    // A plan's on all orders together; 0: no limit.
+  std::size_t most_events = std::size_t{1} << 21;  // See plan::CostModel.
+  bool symmetry = true;                            // Off: all ranks are simulated. For tests.
 };
 
 /// The resource of a kind that works longest.
@@ -82,6 +84,8 @@ class Simulator {
   /// With the fastest of the protocols given that may be used, under that contract.
   Result<Sample> run(const Algorithm& algorithm, std::span<const Protocol* const> protocols,
                      std::size_t bytes, std::optional<Contract> contract = {});
+  /// The time of a plan of all ranks as it is, in the order of the machine.
+  double microseconds(const plan::Plan& plan, const Protocol& protocol, std::size_t bytes);
   /// The plan behind a sample, with all lanes; of the ranks that stand for all. Errors as of run.
   Result<plan::Plan> plan_of(const Sample& sample);
   /// The shape asked for: hosts as groups; weights, if links are not alike; trees, for few ranks.

@@ -1,0 +1,168 @@
+#include "cuda/comm/plan_costs.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "plan/chunks.h"
+
+namespace tutti::planner {
+namespace {
+
+/// How much faster a plan has to be on other rank orders, and with twice the lanes.
+constexpr double kWorthOrders = 0.98, kWorthLanes = 0.98;
+/// As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
+constexpr std::size_t kMostEvents = std::size_t{1} << 15;
+constexpr std::size_t kMostPlanEvents = 4 * kMostEvents;
+constexpr DataType kType = DataType::kFloat32;  // What is estimated is of these.
+
+/// In one tile.
+std::size_t events_of(const plan::Plan& plan) {
+  std::size_t events = 0;
+  for (const plan::RankPlan& rank : plan.ranks) {
+    for (const plan::Lane& lane : rank.lanes) events += lane.steps.size() + lane.locations.size();
+  }
+  return events;
+}
+
+std::size_t blocks_of(const plan::Shape& shape) {
+  return std::max(plan::input_blocks(shape), plan::output_blocks(shape));
+}
+
+/// Lanes of the algorithm's plan.
+std::uint32_t own(const Algorithm& algorithm, const Request& request) {
+  const auto lanes = build(algorithm, request.shape, Rank{0}).lanes.size();
+  return std::max(1U, static_cast<std::uint32_t>(lanes));
+}
+
+bool may_be_taken(const Algorithm& algorithm, const Request& request) {
+  return algorithm.applies(request.shape) &&
+         (request.contract == Contract::kRelaxed ||
+          algorithm.contract(request.shape) == Contract::kDeterministic);
+}
+
+}  // namespace
+
+std::uint32_t DevicePlanCosts::lanes(const Algorithm& algorithm, const Request& request,
+                                     std::uint32_t by_user, std::uint32_t /*by_source*/) const {
+  if (!algorithm.applies(request.shape)) return 1;
+  const Layout& layout = layout_of(algorithm, request);
+  if (by_user == 0) return layout.lanes;
+  return std::min(by_user, most_lanes(algorithm, request, layout.ordered));
+}
+
+std::string DevicePlanCosts::refusal(const Algorithm& algorithm, std::uint32_t /*lanes*/,
+                                     const Request& request) const {
+  if (own(algorithm, request) <= machine_.lanes) return {};
+  return fmt::format("takes more than the {} lanes that there are", machine_.lanes);
+}
+
+std::optional<double> DevicePlanCosts::estimate_us(const Candidate& candidate,
+                                                   const Request& request) const {
+  Layout layout = layout_of(*candidate.algorithm, request);
+  layout.lanes = candidate.lanes;
+  return time_of(*candidate.algorithm, request, layout);
+}
+
+Recipe DevicePlanCosts::recipe(const Algorithm& algorithm, const Request& request,
+                               std::uint32_t lanes) const {
+  Layout layout;
+  if (!request.orders.empty()) layout = layout_of(algorithm, request);
+  layout.lanes = lanes;
+  return recipe_on(algorithm, request, layout);
+}
+
+Recipe DevicePlanCosts::recipe_on(const Algorithm& algorithm, const Request& request,
+                                  const Layout& layout) const {
+  return {.algorithm = &algorithm,
+          .shape = request.shape,
+          .direct = request.mapped,
+          .hosts = request.mapped ? machine_.hosts.of : std::vector<int>{},
+          .lanes = layout.lanes,
+          .orders = orders_on(algorithm, request, layout.ordered)};
+}
+
+std::vector<plan::RankOrder> DevicePlanCosts::orders_on(const Algorithm& algorithm,
+                                                        const Request& request,
+                                                        bool ordered) const {
+  if (!ordered) return {};
+  std::vector<plan::RankOrder> orders = request.orders;
+  orders.resize(std::min<std::size_t>(orders.size(), machine_.lanes / own(algorithm, request)));
+  return orders;
+}
+
+std::uint32_t DevicePlanCosts::least_lanes(const Algorithm& algorithm, const Request& request,
+                                           bool ordered) const {
+  const std::size_t orders = orders_on(algorithm, request, ordered).size();
+  const std::size_t pieces =
+      std::size_t{algorithm.pieces(request.shape)} * std::max<std::size_t>(1, orders);
+  return lanes_worth(request.bytes / blocks_of(request.shape) / pieces,
+                     most_lanes(algorithm, request, ordered));
+}
+
+std::uint32_t DevicePlanCosts::most_lanes(const Algorithm& algorithm, const Request& request,
+                                          bool ordered) const {
+  const auto orders = static_cast<std::uint32_t>(orders_on(algorithm, request, ordered).size());
+  return std::max(1U, machine_.lanes / (own(algorithm, request) * std::max(1U, orders)));
+}
+
+const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algorithm,
+                                                          const Request& request) const {
+  const auto [known, fresh] = layouts_.try_emplace({&algorithm, request.bytes});
+  Layout& layout = known->second;
+  if (!fresh || !may_be_taken(algorithm, request)) return layout;
+  const auto us = find_lanes(algorithm, request, layout);
+  if (!us || orders_on(algorithm, request, true).size() < 2) return layout;
+  Layout ordered{.ordered = true};
+  const auto us_ordered = find_lanes(algorithm, request, ordered);
+  if (us_ordered && *us_ordered < kWorthOrders * *us) layout = ordered;
+  return layout;
+}
+
+/// Twice as many as long as each time that saves enough.
+std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
+                                                  const Request& request, Layout& layout) const {
+  layout.lanes = least_lanes(algorithm, request, layout.ordered);
+  auto us = time_of(algorithm, request, layout);
+  const std::uint32_t most = most_lanes(algorithm, request, layout.ordered);
+  while (us && 2 * layout.lanes <= most) {
+    const Layout more{layout.ordered, 2 * layout.lanes};
+    const auto faster = time_of(algorithm, request, more);
+    if (!faster || *faster > kWorthLanes * *us) break;
+    layout = more;
+    us = faster;
+  }
+  return us;
+}
+
+std::optional<double> DevicePlanCosts::time_of(const Algorithm& algorithm, const Request& request,
+                                               const Layout& layout) const {
+  const auto [known, fresh] =
+      times_.try_emplace({&algorithm, request.bytes, layout.ordered, layout.lanes});
+  if (fresh) {
+    const Layout once{layout.ordered, 1};
+    known->second = simulated_us(recipe_on(algorithm, request, once), layout.lanes, request.bytes);
+  }
+  return known->second;
+}
+
+/// With so many times the plan's lanes.
+std::optional<double> DevicePlanCosts::simulated_us(const Recipe& recipe, std::uint32_t repeated,
+                                                    std::size_t bytes) const {
+  const auto made = prepare(recipe);
+  if (!made || events_of((*made)->plan) > kMostPlanEvents) return std::nullopt;
+  plan::CostModel model = model_;
+  model.most_lanes = repeated;
+  model.most_events = kMostEvents;
+  const std::size_t count =
+      std::max<std::size_t>(1, bytes / blocks_of(recipe.shape) / size_of(kType));
+  plan::Estimator all((*made)->plan, model, kType, machine_.slot_bytes, machine_.slots);
+  const std::uint32_t lanes = all.lanes();
+  if (lanes == repeated) return all.run(count).microseconds;
+  // Those were too many events: with fewer lanes, and slots as much larger.
+  plan::Estimator fewer((*made)->plan, model, kType, machine_.slot_bytes * repeated / lanes,
+                        machine_.slots);
+  return fewer.run(count).microseconds;
+}
+
+}  // namespace tutti::planner
