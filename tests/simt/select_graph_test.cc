@@ -111,7 +111,7 @@ DeviceMachine machine_of(std::string_view name) {
 }
 
 /// On several hosts the simulator has more and larger slots than ranks have.
-constexpr double kMost = 1.1, kMostOfHosts = 1.15;
+constexpr double kMost = 1.11, kMostOfHosts = 1.15;
 constexpr std::size_t kLargeSizes[] = {std::size_t{64} << 10, std::size_t{4} << 20,
                                        std::size_t{1} << 30};
 
