@@ -60,7 +60,7 @@ MAY_INCLUDE = {
     "capi": "comm base include",
     "capi/cuda": "capi cuda/* comm base include",
     "compat": "base kernels include",
-    "simt": "topology/capture topology/probe topology/probe/sources kernels base include",
+    "simt": "topology/capture topology/graph topology/probe topology/probe/sources kernels base include",
     "trainer": "include",
     "perf": "include",
     "python": "include",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "simt/runtime.h"
 
@@ -13,8 +14,12 @@ namespace {
 
 constexpr int kSm = 90;  // The architecture that kernels are compiled for.
 
-topology::LibraryAnswers plain_machine() {
-  topology::LibraryAnswers answers;
+struct Pretended : topology::LibraryAnswers {
+  topology::Graph graph;
+};
+
+Pretended plain_machine() {
+  Pretended answers;
   for (int i = 0; i < kMostDevices; ++i) {
     topology::CudaGpu& gpu = answers.cuda.gpus.emplace_back();
     gpu.index = i;
@@ -38,29 +43,32 @@ const char* name_of_machine() {
   return name != nullptr && *name != '\0' ? name : nullptr;
 }
 
-topology::LibraryAnswers read_machine() {
+Pretended read_machine() {
   const char* name = name_of_machine();
   if (name == nullptr) return plain_machine();
   const auto complain = [name](const Error& error) {
     std::fprintf(stderr, "simulated GPUs: SIMT_MACHINE=%s: %s\n", name, error.what.c_str());
     std::exit(EXIT_FAILURE);
   };
-  const auto found = topology::load_machine(name);
+  auto found = topology::load_machine(name);
   if (!found) complain(found.error());
   auto answers = topology::library_answers(found->graph);
   if (!answers) complain(answers.error());
   auto& gpus = answers->cuda.gpus;
   if (gpus.size() > kMostDevices) gpus.resize(kMostDevices);
   answers->nvml.gpus.resize(gpus.size());
-  return *answers;
+  return {*std::move(answers), std::move(found->graph)};
+}
+
+const Pretended& pretended() {
+  static const auto& one = *new Pretended(read_machine());
+  return one;
 }
 
 }  // namespace
 
-const topology::LibraryAnswers& machine() {
-  static const auto& one = *new topology::LibraryAnswers(read_machine());
-  return one;
-}
+const topology::LibraryAnswers& machine() { return pretended(); }
+const topology::Graph& machine_graph() { return pretended().graph; }
 
 namespace {
 

@@ -10,6 +10,8 @@ namespace tutti::simt {
 
 /// An error in SIMT_MACHINE ends the process with a line that says so.
 const topology::LibraryAnswers& machine();
+/// Its graph; empty without SIMT_MACHINE.
+const topology::Graph& machine_graph();
 /// The facts of a device: `device` has to be one.
 const topology::CudaGpu& cuda_gpu(int device);
 const topology::NvmlGpu& nvml_gpu(int device);

@@ -28,10 +28,6 @@ struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-std::string host_name(const Peer& peer) {
-  return {peer.host_name, strnlen(peer.host_name, sizeof(peer.host_name))};
-}
-
 HostTopology probe() {
   // NICs are not asked by verbs, nor GPUs by their libraries: host ranks look at NUMA nodes alone.
   topology::ProbeOptions options;
@@ -81,19 +77,34 @@ Result<HostTopology> unpack(const Bytes& bytes) {
 
 Error not_told(std::string what) { return {Code::kUnsupported, std::move(what)}; }
 
-Result<NodeId> find_host(const Graph& graph, std::span<const Peer> peers, const Peer& peer) {
-  const auto hosts = graph.all(NodeKind::kHost);
-  if (hosts.size() == 1) {
-    if (on_one_machine(peers[0], peer)) return hosts[0];
-    return not_told("it is of one host, and ranks are on several");
+/// The host of each rank, counted in the order of ranks, and how many there are.
+std::pair<std::vector<std::size_t>, std::size_t> count_hosts(std::span<const Peer> peers) {
+  std::vector<std::size_t> firsts, of;
+  for (const Peer& peer : peers) {
+    const auto known = std::find_if(firsts.begin(), firsts.end(), [&](std::size_t first) {
+      return std::equal(peer.host, std::end(peer.host), peers[first].host);
+    });
+    of.push_back(static_cast<std::size_t>(known - firsts.begin()));
+    if (known == firsts.end()) firsts.push_back(of.size() - 1);
   }
-  const std::string name = host_name(peer);
-  const auto is_named = [&](NodeId host) { return fact(graph[host], "hostname") == name; };
-  const auto found = std::find_if(hosts.begin(), hosts.end(), is_named);
-  if (found == hosts.end()) return not_told(fmt::format("it has no host called {}", name));
-  if (std::count_if(hosts.begin(), hosts.end(), is_named) > 1)
-    return not_told(fmt::format("several of its hosts are called {}", name));
-  return *found;
+  return {of, firsts.size()};
+}
+
+/// By rank.
+Result<std::vector<NodeId>> hosts_in(const Graph& graph, std::span<const Peer> peers) {
+  const auto hosts = graph.all(NodeKind::kHost);
+  const auto [of, count] = count_hosts(peers);
+  std::vector<NodeId> found;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    if (hosts.size() > 1) {
+      TUTTI_TRY(found.emplace_back(), find_host(graph, host_name(peers[rank]), of[rank], count));
+    } else if (!hosts.empty() && on_one_machine(peers[0], peers[rank])) {
+      found.push_back(hosts[0]);
+    } else {
+      return not_told("it is of one host, and ranks are on several");
+    }
+  }
+  return found;
 }
 
 /// Whether all of these CPUs are of the NUMA node.
@@ -144,10 +155,32 @@ Result<HostTopology> meet_topology(TopologySource source, const Settings& settin
   return unpack(all[0]);
 }
 
+std::string host_name(const Peer& peer) {
+  return {peer.host_name, strnlen(peer.host_name, sizeof(peer.host_name))};
+}
+
+Result<NodeId> find_host(const Graph& graph, const std::string& name, std::size_t place,
+                         std::size_t count) {
+  const auto hosts = graph.all(NodeKind::kHost);
+  const auto has_name = [&](NodeId host) { return !fact(graph[host], "hostname").empty(); };
+  const auto is_named = [&](NodeId host) { return fact(graph[host], "hostname") == name; };
+  if (std::none_of(hosts.begin(), hosts.end(), has_name)) {
+    if (hosts.size() == count) return hosts[place];
+    return not_told(
+        fmt::format("it names none of its {} hosts, and ranks are on {}", hosts.size(), count));
+  }
+  const auto found = std::find_if(hosts.begin(), hosts.end(), is_named);
+  if (found == hosts.end()) return not_told(fmt::format("it has no host called {}", name));
+  if (std::count_if(hosts.begin(), hosts.end(), is_named) > 1)
+    return not_told(fmt::format("several of its hosts are called {}", name));
+  return *found;
+}
+
 Result<std::vector<NodeId>> find_places(const Graph& graph, std::span<const Peer> peers) {
   std::vector<NodeId> places;
+  TUTTI_TRY(const auto host_of, hosts_in(graph, peers));
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    TUTTI_TRY(const NodeId host, find_host(graph, peers, peers[rank]));
+    const NodeId host = host_of[rank];
     std::vector<NodeId> nodes;
     for (const NodeId numa : graph.all(NodeKind::kNuma)) {
       if (graph[numa].host == host) nodes.push_back(numa);

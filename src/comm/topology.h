@@ -39,6 +39,13 @@ inline constexpr std::size_t kMostTopologyBytes = std::size_t{512} << 10;
 Result<HostTopology> meet_topology(TopologySource source, const Settings& settings, Rank me,
                                    const Exchange& exchange);
 
+/// The host of a graph that is the one of this name; where the graph names none of its hosts (fact
+/// "hostname") and has as many as ranks are on, `count`, the one at this place. kUnsupported, in
+/// words for people: there is no such host, or several.
+Result<topology::NodeId> find_host(const topology::Graph& graph, const std::string& name,
+                                   std::size_t place, std::size_t count);
+std::string host_name(const Peer& peer);
+
 /// The NUMA node of each rank; kUnsupported, in words for people, where the graph does not say: it
 /// lacks a host, or a rank may run on CPUs of several nodes. A graph of one host is of all ranks'
 /// host, whatever its name.

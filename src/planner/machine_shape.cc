@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
-#include <map>
 #include <utility>
 
 namespace tutti::planner {
@@ -56,34 +54,6 @@ std::vector<plan::GroupSizes> nestings(const Groups& groups, const plan::CostMod
   if (near == 1) return found;
   found.push_back(groups.count == 1 ? plan::GroupSizes{near} : plan::GroupSizes{near, groups.size});
   return found;
-}
-
-std::vector<double> direct_us(int ranks, const plan::CostModel& model) {
-  const auto n = static_cast<std::size_t>(ranks);
-  std::vector<double> load(model.resources.size());  // From all pairs, in messages.
-  // By rank and direction: what it sends, what it takes.
-  std::vector<std::map<std::uint32_t, double>> own(2 * n);
-  for (int from = 0; from < ranks; ++from) {
-    for (int to = 0; to < ranks; ++to) {
-      if (from == to) continue;
-      const plan::Path path = model.link(Rank{from}, Rank{to});
-      if (path.uses.empty()) return {};
-      for (const plan::Use& use : path.uses) {
-        load[use.resource] += use.share;
-        own[2 * static_cast<std::size_t>(from)][use.resource] += use.share;
-        own[2 * static_cast<std::size_t>(to) + 1][use.resource] += use.share;
-      }
-    }
-  }
-  std::vector<double> us(n);
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    for (const auto& [resource, share] : own[i]) {
-      const double rate = model.resources[resource].gigabytes_per_second;
-      if (rate > 0 && share >= 0.5 * static_cast<double>(n - 1))
-        us[i / 2] = std::max(us[i / 2], 1e3 * load[resource] / rate);
-    }
-  }
-  return us;
 }
 
 bool keeps_canonical_tree(std::span<const Rank> order) {

@@ -1,6 +1,5 @@
 // File: planner/machine_shape.h: what a machine says about the shape of a plan: which ranks are
-// near each other, how long their own links are busy, and which rank orders keep the canonical
-// tree.
+// near each other, and which rank orders keep the canonical tree.
 //
 // All is read off the routes of a cost model, so it holds for whatever a graph describes: sockets,
 // quads of GPUs with NVLinks among themselves, hosts; a NIC at half its rate.
@@ -25,10 +24,6 @@ struct Groups {
 /// nearer each other (fewer links) than others, the largest such groups inside hosts. Hosts are
 /// taken to be like the first; the model needs to know only of its ranks.
 std::vector<plan::GroupSizes> nestings(const Groups& groups, const plan::CostModel& model);
-
-/// Microseconds that each rank's own links are busy for every megabyte that each rank sends to each
-/// other one directly. A link is a rank's own if half of what the rank sends, or takes, passes it.
-std::vector<double> direct_us(int ranks, const plan::CostModel& model);
 
 /// Whether ranks at the places that `order` says still add up along the canonical tree of the
 /// places: only the children of nodes of equal size are swapped.

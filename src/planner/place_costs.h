@@ -56,7 +56,7 @@ HostCosts measured_costs(const PlaceCosts& places, const HostCosts& assumed);
 /// there is nothing to gain by it.
 plan::GroupSizes groups_on(const PlannerInputs& inputs, int rank_count);
 
-/// How much of an all-reduce each rank should own, as weights_for(); none where ranks are alike.
+/// How much of an all-reduce each rank should own, as shares_for(); none where ranks are alike.
 std::vector<int> weights_on(const PlannerInputs& inputs, int rank_count);
 
 }  // namespace tutti::planner

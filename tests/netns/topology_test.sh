@@ -11,23 +11,11 @@ trap '"$netns" down; rm -rf "$work"' EXIT
 export TUTTI_NETNS=tuttitopo$$ XDG_CACHE_HOME=$work/cache TUTTI_SECRET=topology
 machine=$work/cluster.topo
 
-fail() {
-  echo "FAILED: $*" >&2
-  cat "$work/out"
-  exit 1
-}
-says() { grep -Eq "$1" "$work/out" || fail "it does not say: $1"; }
-# together COMMAND...: a rank on each host.
-together() {
-  local rank pids=() status=0
-  for rank in 0 1 2 3; do
-    TUTTI_RANK=$rank TUTTI_RANK_COUNT=4 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_RANK_COUNT=1 \
-      TUTTI_RENDEZVOUS=10.77.0.1:29500 timeout 150 "$netns" exec "$rank" -- "$@" >"$work/out.$rank" 2>&1 &
-    pids+=($!)
-  done
-  for rank in 0 1 2 3; do wait "${pids[rank]}" || status=$?; done
-  cat "$work"/out.* >"$work/out"
-  return "$status"
+# shellcheck source=tests/netns/together.sh
+source "$TEST_SOURCE_DIR/tests/netns/together.sh"
+environment() {
+  echo TUTTI_RANK="$1" TUTTI_RANK_COUNT=4 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_RANK_COUNT=1 \
+    TUTTI_RENDEZVOUS=10.77.0.1:29500
 }
 
 "$netns" up 4

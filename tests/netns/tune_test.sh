@@ -13,12 +13,13 @@ export TUTTI_NETNS=tuttitune$$ XDG_CACHE_HOME=$work/cache
 table=$XDG_CACHE_HOME/tutti/tuning.json
 tune=("$tutti" tune --quick --force --max-bytes 16K --collective all_reduce --collective gather)
 
-fail() {
-  echo "FAILED: $*" >&2
-  cat "$work/out"
-  exit 1
+# shellcheck source=tests/netns/together.sh
+source "$TEST_SOURCE_DIR/tests/netns/together.sh"
+# As torchrun would start them.
+environment() {
+  echo RANK="$1" WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 \
+    TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0
 }
-says() { grep -Eq "$1" "$work/out" || fail "it does not say: $1"; }
 # measured HOSTS TRANSPORT: what tutti tune printed, once.
 measured() {
   says "ranks on $1 hosts, [0-9]+ CPUs?, $2: adds at"
@@ -77,37 +78,23 @@ found 2 1
 says "explain: --mapped: no two of these ranks share a host"
 "$netns" up 4
 
-# together COMMAND...: a rank on each host, as torchrun would start them.
-together() {
-  local rank pids=() status=0
-  for rank in 0 1 2 3; do
-    RANK=$rank WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 \
-      TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 \
-      timeout 150 "$netns" exec "$rank" -- "$@" >"$work/out.$rank" 2>&1 &
-    pids+=($!)
-  done
-  for rank in 0 1 2 3; do wait "${pids[rank]}" || status=$?; done
-  cat "$work"/out.* >"$work/out"
-  [ "$status" = 0 ] || fail "$*"
-}
-
 if ! "$netns" limit 3 200mbit 2>"$work/out"; then
   echo "not tested: links that differ, as $(cat "$work/out")"
   echo "ok"
   exit 0
 fi
 echo "== as torchrun does it, with a link that carries less"
-together "${tune[@]}"
+together "${tune[@]}" || fail tune
 measured 4 tcp
 says "^ +host3 +0.0[0-9]+ GB/s"
 says "^  weights +[0-9]+,[0-9]+,[0-9]+,0$"
-together "$tutti" explain all_reduce --bytes 16M
+together "$tutti" explain all_reduce --bytes 16M || fail explain
 says "^all_reduce of 16 MiB of float32 between 4 ranks on 4 hosts"
 says "^Weights: [0-9]+,[0-9]+,[0-9]+,0 by rank, as .*host3 carries 0.0"
 says "^ *[0-9]+ weighted +1 "
 says "^Taken: .*as measured here"
 [ "$(grep -c '^Taken: ' "$work/out")" = 1 ] || fail "not one rank explains"
-together "$perf/all_reduce_perf" -b 16K -e 256K -f 16 -n 2 -w 1 -c bits
+together "$perf/all_reduce_perf" -b 16K -e 256K -f 16 -n 2 -w 1 -c bits || fail all_reduce
 says '^# Out of bounds values : 0 OK'
 says "^# hosts: 4; .* were measured.*, 0.0[0-9]+ at host3; weights [0-9]+,[0-9]+,[0-9]+,0$"
 echo "ok"

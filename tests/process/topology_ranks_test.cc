@@ -128,5 +128,23 @@ TEST_CASE("the places of ranks follow from the names and CPUs of their hosts") {
   CHECK(names({peer_on("node1", {0}), peer_on("node3", {0})}) == "it has no host called node3");
 }
 
+TEST_CASE(
+    "hosts of which a file names none are those of the ranks in their order, if all are there") {
+  const auto graph = topology::parse_graph(
+      "tutti topology 1\nhost x\nhost y\nnuma x/a host=x\nnuma y/a host=y\n", "test");
+  REQUIRE(graph);
+  const auto names = [&](const std::vector<Peer>& peers) {
+    const auto places = find_places(*graph, peers);
+    if (!places) return places.error().what;
+    std::string text;
+    for (const auto place : *places) text += (*graph)[place].name + " ";
+    return text;
+  };
+  CHECK(names({peer_on("node7", {0}), peer_on("node2", {0}), peer_on("node7", {1})}) ==
+        "x/a y/a x/a ");
+  CHECK(names({peer_on("node7", {0}), peer_on("node7", {1})}) ==
+        "it names none of its 2 hosts, and ranks are on 1");
+}
+
 }  // namespace
 }  // namespace tutti::test

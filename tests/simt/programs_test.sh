@@ -70,6 +70,38 @@ machine() {
   grep -q nvlink "$work/out" || fail "no machine of the file"
 }
 
+# Measured are the links of the machine that is pretended, on a machine of which all else is known.
+measure() {
+  "$tutti" topo export --model dgx1-v100 -o "$work/healthy.topo"
+  sed '/gpu4 host0.gpu7/s/=40:table/=8:table/g' "$work/healthy.topo" >"$work/sick.topo"
+  run 0 --simulated-gpus 8 --model "$work/sick.topo" --no-prefix -- \
+    "$tutti" topo measure --force --pretended "$work/healthy.topo" -o "$work/measured.topo"
+  grep -q 'gpu4 host0/gpu7 count=2 forward=8:measured backward=8:measured' "$work/measured.topo" ||
+    fail "the slow link is not in the file"
+  [ "$(grep -c '^nvlink.*forward=[24]0:measured backward=[24]0:measured' "$work/measured.topo")" = 15 ] ||
+    fail "not all other links are as they are"
+  [ "$(grep -c '^gpu .*memory_gbs=2000.00' "$work/measured.topo")" = 8 ] || fail "no word of memories"
+  # Plans and bounds are those of the sick machine, and others than the healthy one's.
+  for what in bound "choices --sizes 64M"; do
+    for machine in healthy sick measured; do
+      cp "$work/$machine.topo" "$work/box.topo"
+      # shellcheck disable=SC2086
+      case $what in
+        bound) "$tutti" topo bound --from "$work/box.topo" ;;
+        *) "$tutti" topo $what "$work/box.topo" ;;
+      esac >"$work/$machine.out"
+    done
+    diff "$work/sick.out" "$work/measured.out" || fail "$what: not by the measured link"
+    ! diff -q "$work/healthy.out" "$work/measured.out" >/dev/null || fail "$what: as ever"
+  done
+  # Without access to each other they copy by the host's memory, which says nothing of links.
+  "$tutti" topo export --model pcie-8 | sed 's/^gpu .*gpu0 .*/& .no_peer_access=gpu1/' >"$work/refused.topo"
+  run 0 --simulated-gpus 2 --model "$work/refused.topo" --no-prefix -- \
+    "$tutti" topo measure --force -o "$work/measured.topo"
+  grep -Eq '^  gpu0 +- +12.0\*' "$work/err" || fail "not by the memory of the host"
+  grep -q 'host0/gpu0 forward=24:measured' "$work/measured.topo" || fail "links are as slow as such copies"
+}
+
 mistakes() {
   run 2 --simulated-gpus 9 -- true
   grep -q 'a host of hgx-h100 has 8' "$work/err" || fail "not said how many there are"

@@ -1,7 +1,10 @@
 // What communicators of devices choose where the graph of the host is known (cuda/comm/select.h):
 // on all models and files, without any device.
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,6 +14,7 @@
 #include "support/topology/topology_files.h"
 #include "tools/topo/device_choices.h"
 #include "topology/capture/machines.h"
+#include "topology/join/repeat.h"
 #include "topology/models/model.h"
 
 namespace tutti {
@@ -114,6 +118,64 @@ DeviceMachine machine_of(std::string_view name) {
 constexpr double kMost = 1.1;
 constexpr std::size_t kLargeSizes[] = {std::size_t{64} << 10, std::size_t{4} << 20,
                                        std::size_t{1} << 30};
+
+/// What data pass from one rank to another, by the names of links.
+std::string way(const planner::GraphCosts& costs, std::size_t from, std::size_t to) {
+  std::map<std::string, double> links;
+  for (const plan::Use& use : costs.uses(from, to)) {
+    const topology::Link& link = costs.graph.links[use.resource / 2];
+    const auto& [a, b] =
+        use.resource % 2 == 0 ? std::pair(link.a, link.b) : std::pair(link.b, link.a);
+    links[costs.graph[a].name + " " + costs.graph[b].name] += use.share;
+  }
+  std::string text;
+  for (const auto& [name, share] : links) text += fmt::format("{} {:.3f}\n", name, share);
+  return text;
+}
+
+TEST_CASE("a graph of all hosts says the same as each host's own, and links between two hosts") {
+  const auto box = topology::model("hgx-h100");
+  REQUIRE(box);
+  const topology::Graph bare = topology::without_network(*box);
+  const std::vector<const topology::Graph*> hosts(3, &bare);
+  auto together = topology::joined(hosts, "rail");
+  REQUIRE(together);
+  const DeviceMachine machine = tools::device_machine(hosts);
+  const std::vector<const topology::Graph*> boxes(3, &*box);
+  const auto apart = tools::with_graphs(machine, boxes);
+  REQUIRE(apart);
+  std::vector<std::string> buses;
+  for (int host = 0; host < 3; ++host) {
+    for (const auto gpu : bare.all(topology::NodeKind::kGpu)) buses.push_back(bare[gpu].bus);
+  }
+  const auto costs_of = [&](const topology::Graph& graph) {
+    const std::vector graphs(3, std::make_shared<const topology::Graph>(graph));
+    auto costs = planner::graph_costs(graphs, machine, buses, graph.all(topology::NodeKind::kHost));
+    REQUIRE(costs);
+    return *std::move(costs);
+  };
+  const auto whole = costs_of(together->graph);
+  CHECK(whole.between_hosts == "as it says");
+  for (std::size_t from = 0; from < 24; ++from) {
+    for (std::size_t to = 0; to < 24; to += 3)
+      CHECK(way(whole, from, to) == way(*apart->graph, from, to));
+  }
+  topology::Graph slow = together->graph;
+  const auto nic = [&](const char* host) {
+    for (const auto node : slow.all(topology::NodeKind::kNic)) {
+      if (slow[slow[node].host].name == host) return node;
+    }
+    return topology::NodeId{};
+  };
+  slow.join(topology::LinkKind::kNetwork, nic("host0"), nic("host2"),
+            {0.5, topology::Origin::kMeasured});
+  const auto with_link = costs_of(slow);
+  const std::string name = slow[nic("host0")].name + " " + slow[nic("host2")].name + " 1.000";
+  INFO(way(with_link, 3, 19));
+  CHECK(way(with_link, 3, 19).find(name) != std::string::npos);
+  CHECK(way(with_link, 3, 19).find("rail") == std::string::npos);
+  CHECK(way(with_link, 3, 11) == way(whole, 3, 11));
+}
 
 TEST_CASE("what is chosen takes hardly longer than what the simulator would choose") {
   const auto machines = hosts(1);

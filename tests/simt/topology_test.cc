@@ -169,8 +169,61 @@ TEST_CASE("hosts that differ, and one of which nothing is known") {
   const File rack(text_of("gb200-nvl72"), "_rack");
   const HostsCluster racks({rack.path(), rack.path()});
   REQUIRE(racks.comms.size() == 4);
-  has(racks.line(), "plans without the host's topology: topology of " + rack.path() +
-                        " (2 alike): one has 18 hosts in it; each needs its own");
+  has(racks.line(), "plans without the host's topology: " + rack.path() +
+                        ": it names none of its 18 hosts, and ranks are on 2");
+}
+
+TEST_CASE("a file of all hosts is taken, and says what joins them") {
+  auto graph = topology::model("pcie-8:3");
+  REQUIRE(graph);
+  for (topology::Node& node : graph->nodes) {  // Only the third host has the devices of rank 4.
+    if (node.name.ends_with("/gpu4") && node.name != "host2/gpu4") node.bus = "0000:ee:00.0";
+  }
+  const File all(topology::print(*graph), "_all"), one(text_of("pcie-8"), "_one");
+  HostsCluster cluster({all.path(), all.path(), all.path()});
+  REQUIRE(cluster.comms.size() == 6);
+  has(cluster.line(),
+      "plans by: topology of " + all.path() + " (3 of its hosts); between hosts: as it says");
+  std::filesystem::remove(all.path());
+  std::vector<std::string> lines(6);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < 6; ++rank) {
+      threads.emplace_back([&, rank] {  // A part of each host.
+        auto part = cluster.comms[rank].split(static_cast<int>(rank / 2), 0);
+        lines[rank] = part ? part->describe() : part.error().to_string();
+      });
+    }
+  }
+  for (const std::string& line : lines) has(line, "plans by: topology of " + all.path() + "\n");
+
+  const File again(text_of("pcie-8:3"), "_all");
+  const HostsCluster mixed({again.path(), again.path(), one.path()});
+  REQUIRE(mixed.comms.size() == 6);
+  has(mixed.line(), "one has 3 hosts in it; each needs its own");
+}
+
+TEST_CASE("a host finds itself in a file by its name") {
+  auto graph = topology::model("pcie-8:2");
+  REQUIRE(graph);
+  char name[64] = {};
+  gethostname(name, sizeof(name) - 1);
+  graph->nodes[graph->find("host0").value].facts["hostname"] = "elsewhere";
+  graph->nodes[graph->find("host1").value].facts["hostname"] = name;
+  const File second(topology::print(*graph), "_b");
+  const DeviceCluster one({0, 1}, settings_with(second.path()));
+  REQUIRE(one.complaint.empty());
+  has(one.comms[0].describe(), "plans by: topology of " + second.path() + "\n");
+  const HostsCluster two({second.path(), second.path()});  // Both have the name.
+  REQUIRE(two.comms.size() == 4);
+  has(two.line(), "plans without the host's topology: topology of " + second.path() +
+                      " (2 of its hosts): two hosts of the ranks are its host1");
+  graph->nodes[graph->find("host1").value].facts["hostname"] = "nowhere";
+  const File other(topology::print(*graph), "_c");
+  const DeviceCluster none({0, 1}, settings_with(other.path()));
+  REQUIRE(none.complaint.empty());
+  has(none.comms[0].describe(),
+      "plans without the host's topology: " + other.path() + ": it has no host called " + name);
 }
 
 TEST_CASE("a file that one of several hosts cannot read is an error on all ranks") {
@@ -237,7 +290,7 @@ TEST_CASE("where the graph has not all devices, plans are chosen without it, and
   const File other(text_of("gb200-nvl72"));
   const DeviceCluster elsewhere({0, 1}, settings_with(other.path()));
   REQUIRE(elsewhere.complaint.empty());
-  has(elsewhere.comms[0].describe(), "plans without the host's topology: topology of ");
+  has(elsewhere.comms[0].describe(), ": it names none of its 18 hosts, and ranks are on 1\n");
   CHECK(explained(elsewhere.comms).find("from:") == std::string::npos);
 
   const DeviceCluster one({0}, settings_with("/nowhere"));  // Nothing is read for it.

@@ -1,5 +1,5 @@
 // tutti topo measure: the machine as a graph with figures that were measured here: what memory,
-// sockets and networks carry.
+// links and networks carry.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,6 @@
 #include "topology/graph/text.h"
 #include "topology/graph/words.h"
 #include "topology/join/repeat.h"
-#include "topology/probe/probe.h"
 
 namespace tutti::tools {
 namespace {
@@ -36,6 +35,7 @@ using topology::Origin;
 constexpr std::string_view kPlane = "plane";
 
 struct MeasureOptions {
+  GraphSource machine;  // This one, or the one that is pretended.
   std::string output;
   bool force = false;
 };
@@ -123,15 +123,16 @@ std::string network_words(const Graph& graph, const NetworkRates& rates, double 
 }
 
 /// This host alone.
-Result<Measured> measure_here(const Settings& settings) {
-  Measured measured{topology::probe_machine().graph, ""};
+Result<Measured> measure_here(const GraphSource& machine, const Settings& settings) {
+  TUTTI_TRY(auto probed, load(machine));
+  Measured measured{std::move(probed.graph), ""};
   TUTTI_TRY(measured.said, measure_host(measured.graph, settings));
   return measured;
 }
 
 /// The same as a host tells it: the table, and behind a zero byte the graph.
-Result<std::string> measured_text(const Settings& settings) {
-  TUTTI_TRY(const Measured here, measure_here(settings));
+Result<std::string> measured_text(const GraphSource& machine, const Settings& settings) {
+  TUTTI_TRY(const Measured here, measure_here(machine, settings));
   return here.said + '\0' + topology::print(here.graph);
 }
 
@@ -156,7 +157,7 @@ Result<std::pair<int, int>> turn_of(Communicator& comm, bool speaks) {
 }
 
 /// All hosts of a communicator; rank 0 gets the graph. Collective.
-Result<Measured> measure_hosts(Communicator& comm) {
+Result<Measured> measure_hosts(const GraphSource& machine, Communicator& comm) {
   const std::vector<int> of = Insides::of(comm).selector->inputs().hosts.of;
   const auto me = static_cast<std::size_t>(comm.rank().value);
   // The lowest rank of each host, while the others of it wait.
@@ -168,7 +169,7 @@ Result<Measured> measure_hosts(Communicator& comm) {
   Result<std::string> text = std::string();
   for (int now = 0; now < turn.second; ++now) {
     TUTTI_RETURN_IF_ERROR(comm.barrier());
-    if (speaks && now == turn.first) text = measured_text(Insides::of(comm).settings);
+    if (speaks && now == turn.first) text = measured_text(machine, Insides::of(comm).settings);
   }
   if (!text) {
     (void)end_exchange_over(comm, &text.error());
@@ -222,8 +223,8 @@ Result<int> measure(const MeasureOptions& options) {
           Code::kSystem,
           fmt::format("this machine is busy: {}; stop the other work (--force goes on)", busy)};
   }
-  if (launch.launcher.empty()) {
-    TUTTI_TRY(const Measured measured, measure_here(settings));
+  if (launch.launcher.empty() || launch.rank_count == 1) {
+    TUTTI_TRY(const Measured measured, measure_here(options.machine, settings));
     TUTTI_RETURN_IF_ERROR(write(measured, options));
     return 0;
   }
@@ -231,7 +232,7 @@ Result<int> measure(const MeasureOptions& options) {
   sweep.program = "tutti topo measure";
   const auto body = [&](Communicator& comm) {
     const auto done = [&]() -> Result<int> {
-      TUTTI_TRY(const Measured measured, measure_hosts(comm));
+      TUTTI_TRY(const Measured measured, measure_hosts(options.machine, comm));
       if (comm.rank().value == 0) TUTTI_RETURN_IF_ERROR(write(measured, options));
       return 0;
     };
@@ -245,7 +246,8 @@ Result<int> measure(const MeasureOptions& options) {
 void define_topo_measure(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<MeasureOptions>();
   CLI::App* command = app.add_subcommand(
-      "measure", "Measure what memory, sockets and networks carry, for plans to be chosen by");
+      "measure", "Measure what memory, links and networks carry, for plans to be chosen by");
+  add_pretended_option(*command, options->machine);
   command->add_option("-o,--output", options->output, "File to write; default: stdout");
   command->add_flag("--force", options->force, "Measure on a busy machine, too");
   command->footer(

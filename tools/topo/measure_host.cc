@@ -14,6 +14,8 @@
 
 #include "base/cpus.h"
 #include "tools/progress.h"
+#include "tools/topo/gpu_copies.h"
+#include "tools/topo/gpu_rates.h"
 #include "tools/tune/rates.h"
 #include "topology/probe/sources/sysfs.h"
 
@@ -32,7 +34,7 @@ using topology::Origin;
 // Larger than a share of any cache; and how often each thread copies it: half a second at worst.
 constexpr std::size_t kBytes = std::size_t{64} << 20;
 constexpr int kRounds = 5;
-constexpr int kSteps = 4;  // On the progress line.
+constexpr int kSteps = 5;  // On the progress line.
 
 /// CPUs of a NUMA node that this process may use.
 std::vector<int> cpus_of(const Node& numa) {
@@ -161,6 +163,38 @@ void measure_nics(Graph& graph, const Settings& settings, std::string& said) {
   }
 }
 
+/// A CPU near a GPU, and all that this process may use where none is known.
+std::vector<int> cpus_near(const Graph& graph, const std::string& bus) {
+  for (const NodeId gpu : graph.all(NodeKind::kGpu)) {
+    if (graph[gpu].bus != bus) continue;
+    const NodeId numa = topology::numa_above(graph, gpu, true);
+    std::vector<int> cpus = numa.exists() ? cpus_of(graph[numa]) : std::vector<int>();
+    if (!cpus.empty()) return cpus;
+  }
+  return cpus_of(Node());
+}
+
+/// Where CUDA shows GPUs; on a machine that has some and no CUDA the table says why not.
+Status measure_gpus(Graph& graph, std::string& said) {
+  if (graph.all(NodeKind::kGpu).empty()) return ok();
+  GpuCopyOptions options;
+  options.near = [&](const std::string& bus, const std::function<void()>& body) {
+    return on_cpus({cpus_near(graph, bus).front()}, [&](std::size_t) { body(); });
+  };
+  options.progress = [](std::size_t done, std::size_t all) {
+    show_progress(done, all, "copies of GPUs");
+  };
+  const auto rates = measure_copies(options);
+  if (rates) {
+    said += write_rates(graph, *rates);
+  } else if (rates.error().code == Code::kUnsupported) {
+    said += fmt::format("  GPUs are not measured: {}\n", rates.error().what);
+  } else {
+    return rates.error();
+  }
+  return ok();
+}
+
 }  // namespace
 
 Result<std::string> measure_host(Graph& graph, const Settings& settings) {
@@ -190,6 +224,8 @@ Result<std::string> measure_host(Graph& graph, const Settings& settings) {
   said += fmt::format("  {:<34} {:>7.2f} GB/s each way\n", "TCP between two ranks", loopback);
   show_progress(3, kSteps, "RDMA devices");
   measure_nics(graph, settings, said);
+  show_progress(4, kSteps, "GPUs");
+  TUTTI_RETURN_IF_ERROR(measure_gpus(graph, said));
   clear_progress();
   return said;
 }

@@ -1,4 +1,5 @@
-// File: tools/topo/measure_host.h: what the memory of this host carries, put into its graph.
+// File: tools/topo/measure_host.h: what the memory and the links of this host carry, put into its
+// graph.
 #pragma once
 #include <string>
 
@@ -17,6 +18,7 @@ namespace tutti::tools {
 ///   socket links          what all CPUs of one node copy of memory of the other, by direction
 ///   fact of the host      `loopback_gbs`: TCP between two ranks here
 ///   PCIe links of NICs    what an RDMA device carries in a loop, with RDMA devices alone
+///   links of GPUs         what copies reach (gpu_rates.h), where there is CUDA's driver
 ///
 /// The graph has to be of this host, as the probe makes it. Returns a table for people.
 Result<std::string> measure_host(topology::Graph& graph, const Settings& settings);

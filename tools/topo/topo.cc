@@ -15,6 +15,10 @@ using topology::Graph;
 using topology::NodeId;
 using topology::NodeKind;
 
+void add_pretended_option(CLI::App& app, GraphSource& source) {
+  app.add_option("--pretended", source.pretended)->envname("SIMT_MACHINE")->group("");
+}
+
 void add_source_options(CLI::App& app, GraphSource& source) {
   auto* from = app.add_option("--from", source.from,
                               "A file: text form, NCCL or hwloc XML, nvidia-smi topo -m, rocm-smi, "
@@ -22,8 +26,7 @@ void add_source_options(CLI::App& app, GraphSource& source) {
                               "default: this machine");
   app.add_option("--model", source.model, "A modelled system: hgx-h100, dgx1-v100:4, ...")
       ->excludes(from);
-  // The machine that programs on simulated GPUs see (docs/simulated-gpus.md).
-  app.add_option("--pretended", source.pretended)->envname("SIMT_MACHINE")->group("");
+  add_pretended_option(app, source);
 }
 
 Result<topology::Imported> load(const GraphSource& source) {

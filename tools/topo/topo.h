@@ -18,7 +18,9 @@ struct GraphSource {
   std::string pretended;  // A file or a model that programs are to take for this machine, or "".
 };
 
-/// Adds --from and --model.
+/// Adds, unseen, the machine that programs on simulated GPUs see (docs/simulated-gpus.md).
+void add_pretended_option(CLI::App& app, GraphSource& source);
+/// Adds --from and --model, and that one.
 void add_source_options(CLI::App& app, GraphSource& source);
 /// The graph, or what is wrong with the file or name.
 Result<topology::Imported> load(const GraphSource& source);

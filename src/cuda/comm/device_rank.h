@@ -38,6 +38,7 @@ struct HostGraph {
   /// This rank's host, as its ranks tell it.
   struct Own {
     std::string name;     // "node1", "box.topo"
+    std::string place;    // Its node in a graph of several hosts; else empty.
     std::string how;      // "probe"; empty: from a file.
     std::string why_not;  // Why there is no graph.
     std::shared_ptr<const topology::Graph> graph;

@@ -61,10 +61,17 @@ struct Kind {
   Kind(Graph own, const std::shared_ptr<const Graph>& told)
       : graph(std::move(own)), of(told.get()), cost(graph, Groups{}) {}
 
-  /// The NICs by which it is joined to other hosts.
-  std::vector<NodeId> nics() const {
+  /// The NICs by which it is joined to other hosts; of several hosts those that lead to a network.
+  std::vector<NodeId> nics(bool several = false) const {
+    const topology::Adjacency adjacency(graph);
     std::vector<NodeId> found = graph.all(NodeKind::kNic);
-    std::erase_if(found, [&](NodeId nic) { return topology::fact(graph[nic], kNicRate).empty(); });
+    std::erase_if(found, [&](NodeId nic) {
+      if (!several) return topology::fact(graph[nic], kNicRate).empty();
+      const auto& edges = adjacency.from(nic);
+      return std::none_of(edges.begin(), edges.end(), [&](const topology::Adjacency::Edge& edge) {
+        return graph.links[edge.link].kind == topology::LinkKind::kPort;
+      });
+    });
     return found;
   }
 
@@ -104,8 +111,9 @@ Graph with_network(Graph graph, const NetworkCost& network) {
 
 class Maker {
  public:
-  Maker(const DeviceMachine& machine, std::span<const std::string> buses)
-      : machine_(machine), buses_(buses) {
+  Maker(const DeviceMachine& machine, std::span<const std::string> buses,
+        std::span<const NodeId> places)
+      : machine_(machine), buses_(buses), places_(places) {
     for (std::size_t rank = 0; rank < machine.device_of.size(); ++rank)
       costs_.host.push_back(
           machine.hosts.of.empty() ? 0 : static_cast<std::uint32_t>(machine.hosts.of[rank]));
@@ -138,21 +146,20 @@ class Maker {
       if (known == kinds_.end()) {
         const bool one = hosts.size() == 1;
         const std::size_t in_it = told->all(NodeKind::kHost).size();
-        if (!one && in_it != 1)
+        if (!one && places_.empty() && in_it != 1)
           return not_told(fmt::format("one has {} hosts in it; each needs its own", in_it));
-        kinds_.push_back(
-            std::make_unique<Kind>(one ? *told : topology::without_network(*told), told));
+        kinds_.push_back(std::make_unique<Kind>(
+            one || !places_.empty() ? *told : topology::without_network(*told), told));
         known = kinds_.end() - 1;
       }
       kind_of_.push_back(known->get());
     }
-    if (hosts.size() == 1) {
-      costs_.graph = kinds_.front()->graph;
-      costs_.first_resource = {0};
-      nodes_ = {costs_.graph.all()};
-      return ok();
-    }
-    return join_kinds();
+    if (hosts.size() > 1 && places_.empty()) return join_kinds();
+    costs_.graph = kinds_.front()->graph;
+    costs_.first_resource.assign(hosts.size(), 0);
+    nodes_.assign(hosts.size(), costs_.graph.all());
+    if (hosts.size() > 1) costs_.between_hosts = "as it says";
+    return ok();
   }
 
   Status join_kinds() {
@@ -202,7 +209,8 @@ class Maker {
       if (device < devices_.size()) continue;
       const std::uint32_t host = costs_.host[rank];
       const Graph& graph = kind_of_[host]->graph;
-      const auto gpus = graph.all(NodeKind::kGpu);
+      auto gpus = graph.all(NodeKind::kGpu);
+      std::erase_if(gpus, [&](NodeId gpu) { return !is_of(graph[gpu], host); });
       const auto found = std::find_if(gpus.begin(), gpus.end(),
                                       [&](NodeId gpu) { return graph[gpu].bus == buses_[rank]; });
       if (found == gpus.end() || buses_[rank].empty())
@@ -214,6 +222,11 @@ class Maker {
       }
     }
     return ok();
+  }
+
+  /// Whether a node is of this host, in a graph of several.
+  bool is_of(const topology::Node& node, std::uint32_t host) const {
+    return places_.empty() || node.host == places_[host];
   }
 
   NodeId device_at(std::size_t rank) const {
@@ -269,19 +282,40 @@ class Maker {
   /// How ranks get to other hosts.
   Status find_remote(const MachineCost& cost) {
     const topology::Adjacency adjacency(costs_.graph);
+    TUTTI_RETURN_IF_ERROR(find_own_links(cost));
     std::map<std::pair<const Kind*, NodeId>, std::vector<NicPath>> paths;
     for (std::size_t rank = 0; rank < costs_.host.size(); ++rank) {
       Kind& kind = *kind_of_[costs_.host[rank]];
       const auto [known, fresh] = paths.try_emplace({&kind, device_at(rank)});
-      if (fresh) known->second = nearest_nics(kind, device_at(rank));
+      if (fresh) known->second = nearest_nics(kind, device_at(rank), costs_.host[rank]);
       if (known->second.empty()) {
         return not_told(
             fmt::format("it shows no way from {} to a NIC", kind.graph[device_at(rank)].name));
       }
       GraphCosts::Remote remote = remote_of(known->second, costs_.host[rank], adjacency);
-      for (const Uses* uses : {&remote.out, &remote.in, &remote.up, &remote.down})
+      for (const Uses* uses :
+           {&remote.out, &remote.in, &remote.port_out, &remote.port_in, &remote.up, &remote.down})
         TUTTI_RETURN_IF_ERROR(check(*uses, cost));
       costs_.remote.push_back(std::move(remote));
+    }
+    return ok();
+  }
+
+  /// Between NICs of two hosts, in a graph of all.
+  Status find_own_links(const MachineCost& cost) {
+    const auto& links = costs_.graph.links;
+    for (std::uint32_t link = 0; link < links.size(); ++link) {
+      if (links[link].kind != topology::LinkKind::kNetwork) continue;
+      const auto host_of = [&](NodeId end) {
+        const auto at = std::find(places_.begin(), places_.end(), costs_.graph[end].host);
+        return static_cast<std::uint32_t>(at - places_.begin());
+      };
+      const std::uint32_t a = host_of(links[link].a), b = host_of(links[link].b);
+      if (a >= places_.size() || b >= places_.size()) continue;
+      const Uses there{{2 * link, 1}}, back{{2 * link + 1, 1}};
+      TUTTI_RETURN_IF_ERROR(check(there, cost));
+      TUTTI_RETURN_IF_ERROR(check(back, cost));
+      costs_.own_links.insert({{{a, b}, there}, {{b, a}, back}});
     }
     return ok();
   }
@@ -292,13 +326,14 @@ class Maker {
     Uses out, in;
   };
   /// The nearest NICs.
-  std::vector<NicPath> nearest_nics(Kind& kind, NodeId device) const {
+  std::vector<NicPath> nearest_nics(Kind& kind, NodeId device, std::uint32_t host) const {
     const NodeId memory = topology::numa_above(kind.graph, device, true);
     const NodeId from = machine_.gpudirect ? device : memory;
     std::vector<NicPath> paths;
     if (!from.exists()) return paths;
     double nearest = kUnlimited;
-    for (const NodeId nic : kind.nics()) {
+    for (const NodeId nic : kind.nics(!places_.empty())) {
+      if (!is_of(kind.graph[nic], host)) continue;
       NicPath path{nic, kind.cost.uses(from, nic, Over::kSlow),
                    kind.cost.uses(nic, from, Over::kSlow)};
       double links = 0;
@@ -335,8 +370,8 @@ class Maker {
       add(made.in, path.in, costs_.first_resource[host], share);
       const NodeId nic = nodes_[host][path.nic.value];
       for (const auto& port : adjacency.from(nic)) {
-        if (!is_network(costs_.graph.links[port.link].kind)) continue;
-        pass(port, share, made.out, made.in);
+        if (costs_.graph.links[port.link].kind != topology::LinkKind::kPort) continue;
+        pass(port, share, made.port_out, made.port_in);
         made.leaves.push_back(port.to);
         std::vector<topology::Adjacency::Edge> above;
         for (const auto& edge : adjacency.from(port.to)) {
@@ -347,12 +382,14 @@ class Maker {
           pass(edge, share / static_cast<double>(above.size()), made.up, made.down);
       }
     }
-    for (Uses* uses : {&made.out, &made.in, &made.up, &made.down}) *uses = together(*uses);
+    for (Uses* uses : {&made.out, &made.in, &made.port_out, &made.port_in, &made.up, &made.down})
+      *uses = together(*uses);
     return made;
   }
 
   const DeviceMachine& machine_;
   const std::span<const std::string> buses_;
+  const std::span<const NodeId> places_;  // By host: in a graph of all; empty: each has its own.
   std::vector<std::unique_ptr<Kind>> kinds_;
   std::vector<Kind*> kind_of_;              // By host.
   std::vector<std::vector<NodeId>> nodes_;  // By host and node of its kind.
@@ -371,9 +408,16 @@ GraphCosts::Uses GraphCosts::uses(std::size_t from, std::size_t to) const {
   }
   const Remote &out = remote[from], &in = remote[to];
   all = out.out;
-  if (out.leaves != in.leaves) {
-    add(all, out.up);
-    add(all, in.down);
+  const auto own = own_links.find({host[from], host[to]});
+  if (own != own_links.end()) {
+    add(all, own->second);
+  } else {
+    add(all, out.port_out);
+    if (out.leaves != in.leaves) {
+      add(all, out.up);
+      add(all, in.down);
+    }
+    add(all, in.port_in);
   }
   add(all, in.in);
   return all;
@@ -381,8 +425,9 @@ GraphCosts::Uses GraphCosts::uses(std::size_t from, std::size_t to) const {
 
 Result<GraphCosts> graph_costs(std::span<const std::shared_ptr<const Graph>> hosts,
                                const DeviceMachine& machine,
-                               std::span<const std::string> bus_of_rank) {
-  return Maker(machine, bus_of_rank).run(hosts);
+                               std::span<const std::string> bus_of_rank,
+                               std::span<const NodeId> places) {
+  return Maker(machine, bus_of_rank, places).run(hosts);
 }
 
 namespace {

@@ -9,11 +9,14 @@
 //
 // What the NICs of several hosts hang on is not known: where all hosts have equally many, the n-th
 // NICs share a switch (rails), and other switches join these; else one plane joins all. Only the
-// NICs count that are as fast as the host's fastest.
+// NICs count that are as fast as the host's fastest. A graph of all hosts together says it itself.
 #pragma once
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/comm/select.h"
@@ -27,7 +30,8 @@ struct GraphCosts {
   using Uses = std::vector<plan::Use>;
   /// A rank's way to other hosts.
   struct Remote {
-    Uses out, in;                          // Between its device and the switches at its NICs.
+    Uses out, in;                          // Between its device and the nearest NICs,
+    Uses port_out, port_in;                // and on to the switches at these.
     Uses up, down;                         // From these to the switches above, and back.
     std::vector<topology::NodeId> leaves;  // The former. Ranks with the same ones need no others.
   };
@@ -43,17 +47,21 @@ struct GraphCosts {
   std::vector<std::uint32_t> host, place;            // By rank; place: among those of its host.
   std::vector<std::vector<std::uint32_t>> local_at;  // By rank and a peer's place: in `local`.
   std::vector<Remote> remote;                        // By rank; empty: there is one host.
+  /// By two hosts: the link between their NICs that goes before the way by switches.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Uses> own_links;
 
   /// What goes from one rank to another takes; empty on one device.
   Uses uses(std::size_t from, std::size_t to) const;
 };
 
-/// `hosts`: by host, its graph; equal ones may be one. The machine's devices and links have to be
-/// known. Errors, in words for people: a graph has no GPU of a device's PCI address, not the links
-/// that CUDA names, or not what they carry.
+/// `hosts`: by host, its graph; equal ones may be one. `places`: by host, its node in the one graph
+/// that all have, which then says what joins them; none: each graph is of one host. The machine's
+/// devices and links have to be known. Errors, in words for people: a graph has no GPU of a
+/// device's PCI address, not the links that CUDA names, or not what they carry.
 Result<GraphCosts> graph_costs(std::span<const std::shared_ptr<const topology::Graph>> hosts,
                                const DeviceMachine& machine,
-                               std::span<const std::string> bus_of_rank);
+                               std::span<const std::string> bus_of_rank,
+                               std::span<const topology::NodeId> places = {});
 
 /// As device_bound() says it. None where ranks share a device.
 DeviceBound graph_bound(const GraphCosts& costs, const Request& request,

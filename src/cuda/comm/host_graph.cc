@@ -25,12 +25,14 @@ namespace {
 
 using Own = HostGraph::Own;
 using topology::Graph;
+using topology::NodeId;
+using topology::NodeKind;
 
 /// With what plans are chosen by, and no more: so hosts of one make are alike, whatever they are
 /// called, and however fast their links are while they sleep.
 Graph bare(Graph graph) {
   constexpr std::array kKept{"sm", "gfx", "gcn", "vendor", "speed_mbps"};
-  const auto hosts = graph.all(topology::NodeKind::kHost);
+  const auto hosts = graph.all(NodeKind::kHost);
   const std::string host = hosts.size() == 1 ? graph[hosts.front()].name : std::string();
   graph.notes.clear();
   for (topology::Node& node : graph.nodes) {
@@ -38,7 +40,7 @@ Graph bare(Graph graph) {
       return std::find(kKept.begin(), kKept.end(), fact.first) == kKept.end();
     });
     if (host.empty()) continue;
-    if (node.kind == topology::NodeKind::kHost) node.name = "host0";
+    if (node.kind == NodeKind::kHost) node.name = "host0";
     if (node.name.starts_with(host + "/")) node.name.replace(0, host.size(), "host0");
   }
   for (topology::Link& link : graph.links) link.pcie.reset();
@@ -49,9 +51,8 @@ std::shared_ptr<const Graph> shared(Graph graph) {
   return std::make_shared<const Graph>(std::move(graph));
 }
 
-std::string host_name(const DeviceInfo& mine) {
-  const std::string host(mine.peer.host_name,
-                         strnlen(mine.peer.host_name, sizeof mine.peer.host_name));
+std::string name_of(const DeviceInfo& mine) {
+  const std::string host = host_name(mine.peer);
   return host.empty() ? "this host" : host;
 }
 
@@ -59,27 +60,42 @@ std::string host_name(const DeviceInfo& mine) {
 Own probe(const DeviceInfo& mine) {
   topology::ProbeOptions options;
   options.verbs = "";
-  return {host_name(mine), "probe", "", shared(bare(topology::probe_machine(options).graph))};
+  return {name_of(mine), "", "probe", "", shared(bare(topology::probe_machine(options).graph))};
 }
 
-Result<Own> read(const std::string& path, Rank me) {
+/// In a file of several hosts this one has to find itself.
+Result<Own> read(const DeviceRank& self, const DeviceInfo& mine) {
+  const std::string& path = self.settings.topology;
   auto graph = read_topology_file(path);
-  if (graph) return Own{path, "", "", shared(bare(*std::move(graph)))};
-  graph.error().rank = me;
-  return std::move(graph.error());
+  if (!graph) {
+    graph.error().rank = self.me;
+    return std::move(graph.error());
+  }
+  Own own{path, "", "", "", shared(bare(*graph))};
+  if (graph->all(NodeKind::kHost).size() == 1) return own;
+  const std::vector<int>& of = self.machine.hosts.of;
+  const std::size_t count =
+      of.empty() ? 1 : static_cast<std::size_t>(*std::max_element(of.begin(), of.end())) + 1;
+  const auto host = find_host(*graph, host_name(mine.peer),
+                              of.empty() ? 0 : static_cast<std::size_t>(of[self.index()]), count);
+  if (host)
+    own.place = (*graph)[*host].name;
+  else
+    own = {path, "", "", fmt::format("{}: {}", path, host.error().what), nullptr};
+  return own;
 }
 
 Result<Own> ask(const DeviceRank& self, const DeviceInfo& mine) {
   const std::string& setting = self.settings.topology;
-  if (setting == "off") return Own{host_name(mine), "", "TUTTI_TOPOLOGY=off", nullptr};
+  if (setting == "off") return Own{name_of(mine), "", "", "TUTTI_TOPOLOGY=off", nullptr};
   if (setting.empty()) return probe(mine);
-  return read(setting, self.me);
+  return read(self, mine);
 }
 
-/// What a host tells of itself: its name, and, alike on hosts that are, the rest: lines that say
-/// where the graph is from, or why there is none, and its text.
+/// What a host tells of itself: its name and place, and, alike on hosts that are, the rest: lines
+/// that say where the graph is from, or why there is none, and its text.
 struct Told {
-  explicit Told(const Own& own) : name(own.name + '\n'), rest(own.how + '\n') {
+  explicit Told(const Own& own) : name(own.name + '\n' + own.place + '\n'), rest(own.how + '\n') {
     const std::string text = own.graph == nullptr ? "" : topology::print(*own.graph);
     rest += text.size() > kMostTopologyBytes ? fmt::format("it has {} bytes\n", text.size())
                                              : own.why_not + '\n' + text;
@@ -90,7 +106,7 @@ struct Told {
 
 Own to_own(std::string_view told) {
   Own own;
-  for (std::string* line : {&own.name, &own.how, &own.why_not}) {
+  for (std::string* line : {&own.name, &own.place, &own.how, &own.why_not}) {
     const std::size_t end = std::min(told.find('\n'), told.size());
     *line = told.substr(0, end);
     told.remove_prefix(std::min(end + 1, told.size()));
@@ -110,7 +126,7 @@ struct Fingerprint {
 };
 
 struct Host {
-  std::string name;
+  std::string name, place;
   std::shared_ptr<const Own> kind;  // What it told, or the first that is alike.
 };
 using Hosts = std::vector<Host>;
@@ -141,15 +157,16 @@ Result<Hosts> share(DeviceRank& self, const DeviceInfo& mine, const HostGraph& k
   for (const std::size_t rank : speakers) {
     const Bytes bytes = all[rank].bytes.value_or(Bytes{});
     Own theirs = to_own({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    const std::string name = theirs.name;
+    const std::string name = theirs.name, place = theirs.place;
     const auto [kind, fresh] = kinds.try_emplace(prints[rank].hash);
     if (fresh) kind->second = std::make_shared<const Own>(std::move(theirs));
-    hosts.push_back({name, kind->second});
+    hosts.push_back({name, place, kind->second});
   }
   return hosts;
 }
 
-/// "topology of node1 (probe; 3 alike)", "topology of 2 kinds of hosts: node1 (3 alike), node4".
+/// "topology of node1 (probe; 3 alike)", "topology of 2 kinds of hosts: node1 (3 alike), node4",
+/// "topology of cluster.topo (3 of its hosts)".
 std::string in_words(const Hosts& hosts) {
   std::vector<std::pair<const Own*, int>> kinds;
   for (const Host& host : hosts) {
@@ -163,7 +180,8 @@ std::string in_words(const Hosts& hosts) {
   std::vector<std::string> words;
   for (const auto& [kind, count] : kinds) {
     std::string more = kinds.size() == 1 ? kind->how : "";
-    if (count > 1) more += fmt::format("{}{} alike", more.empty() ? "" : "; ", count);
+    const char* are = kind->place.empty() ? "alike" : "of its hosts";
+    if (count > 1) more += fmt::format("{}{} {}", more.empty() ? "" : "; ", count, are);
     words.push_back(more.empty() ? kind->name : fmt::format("{} ({})", kind->name, more));
   }
   if (words.size() == 1) return "topology of " + words.front();
@@ -181,6 +199,21 @@ std::string missing(const Hosts& hosts) {
   return {};
 }
 
+/// Where the hosts are in the one graph that they all read; none: each has its own.
+Result<std::vector<NodeId>> places_in_one(const Hosts& hosts) {
+  std::vector<NodeId> places;
+  const auto& first = hosts.front().kind;
+  for (const Host& host : hosts) {
+    if (host.kind != first || host.place.empty()) return std::vector<NodeId>();
+    const NodeId place = first->graph->find(host.place);
+    if (std::find(places.begin(), places.end(), place) != places.end())
+      return Error{Code::kUnsupported,
+                   fmt::format("two hosts of the ranks are its {}", host.place)};
+    places.push_back(place);
+  }
+  return places;
+}
+
 }  // namespace
 
 Status learn_graph(DeviceRank& self, const std::vector<DeviceInfo>& all, const HostGraph& known) {
@@ -196,12 +229,17 @@ Status learn_graph(DeviceRank& self, const std::vector<DeviceInfo>& all, const H
   const Host& here = hosts[of.empty() ? 0 : static_cast<std::size_t>(of[self.index()])];
   own = {true, *here.kind, in_words(hosts), missing(hosts)};
   own.own.name = here.name;
+  own.own.place = here.place;
   if (!own.why_not.empty()) return ok();
   std::vector<std::string> buses;
   for (const DeviceInfo& one : all) buses.push_back(topology::parse_bus(one.bus));
   std::vector<std::shared_ptr<const Graph>> graphs;
   for (const Host& host : hosts) graphs.push_back(host.kind->graph);
-  auto costs = planner::graph_costs(graphs, machine, buses);
+  const auto find = [&]() -> Result<planner::GraphCosts> {
+    TUTTI_TRY(const auto places, places_in_one(hosts));
+    return planner::graph_costs(graphs, machine, buses, places);
+  };
+  auto costs = find();
   if (!costs) {
     own.why_not = fmt::format("{}: {}", own.source, costs.error().what);
     return ok();

@@ -295,7 +295,7 @@ plan::Shape device_shape(Collective collective, int root, Contract contract,
   if (!links_differ(machine) && !packs) return shape;
   const plan::CostModel model = cost_model(machine);
   shape.groups = nested(machine, model);
-  if (shape.weights.empty()) shape.weights = weights_for(direct_us(ranks, model));
+  if (shape.weights.empty()) shape.weights = shares_for(ranks, model);
   const bool any_order = !reduces(collective) || contract == Contract::kRelaxed;
   if (any_order || machine.graph != nullptr) shape.trees = trees_of(shape, machine, model);
   if (!any_order && !shape.trees.empty() && !trees_keep_order(shape)) shape.trees.clear();

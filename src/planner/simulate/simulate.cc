@@ -43,7 +43,7 @@ std::vector<plan::Shape> shapes_on(const MachineCost& machine, const SimulateOpt
   if (usable == protocols().end()) return {shape};
   const plan::CostModel model = near.model(*usable);
   if (weighs) {
-    shape.weights = weights_for(direct_us(machine.rank_count(), model));
+    shape.weights = shares_for(machine.rank_count(), model);
     shape.trees = trees_for(shape, model);
   }
   std::vector<plan::Shape> shapes;
