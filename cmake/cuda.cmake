@@ -2,13 +2,12 @@
 # test reads there whether registers were spilled. Plain commands instead of CMake's language CUDA,
 # which checks its compiler with an architecture that new toolkits no longer have.
 #
-# Machine code runs on its own and on later devices of the same major number alone: 80 on 8.x, 100 on 10.x.
-# Later ones compile the PTX when they load kernels (some half a minute, kept in ~/.nv/ComputeCache). That is
-# of the oldest architecture that has all that kernels use (multimem: 90), so that it fits most devices, and
-# without what only one family has (100a, 100f), which runs nowhere else.
-set(TUTTI_CUDA_ARCHITECTURES "80;90;100;120" CACHE STRING "Architectures that kernels are compiled for")
+# Devices later than all of TUTTI_CUDA_ARCHITECTURES compile the PTX when they load kernels (some half a
+# minute, kept in ~/.nv/ComputeCache). That is of the oldest architecture that has all that kernels use
+# (multimem: 90), so that it fits most devices, and without what only one family has (100a, 100f), which
+# runs nowhere else.
+include(cmake/nvcc.cmake)
 set(TUTTI_CUDA_PTX 90 CACHE STRING "Of which PTX is embedded, for devices that have none of these; empty: none")
-find_program(TUTTI_NVCC nvcc PATHS /usr/local/cuda/bin /opt/cuda/bin ENV CUDA_PATH PATH_SUFFIXES bin)
 if(NOT TUTTI_NVCC)
   message(STATUS "CUDA kernels: no nvcc; set TUTTI_NVCC. They are left out of this build")
   if(TUTTI_TESTS)
@@ -35,14 +34,12 @@ file(GLOB kernels CONFIGURE_DEPENDS kernels/cuda/*.cu kernels/cuda/types/*.cu)
 foreach(source ${kernels})
   get_filename_component(name ${source} NAME_WE)
   set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
-  # No contraction of a*b+c: it would change bits. The report is what nvcc prints.
+  # The report is what nvcc prints.
   add_custom_command(OUTPUT ${object} ${object}.ptxas
     COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
     COMMAND bash -c "\"$@\" 2> \"$0\" || { cat \"$0\"; exit 1; }" ${object}.ptxas
-      ${TUTTI_NVCC} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr ${targets}
-      -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden -I ${PROJECT_SOURCE_DIR}
-      -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include -MD -MF ${object}.d
-      -c ${source} -o ${object}
+      ${TUTTI_NVCC} ${TUTTI_NVCC_FLAGS} ${targets} -Xptxas -v
+      -Xcompiler -fPIC,-fvisibility=hidden -MD -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}.cu" VERBATIM)
   list(APPEND objects ${object})
   list(APPEND reports ${object}.ptxas)

@@ -56,6 +56,7 @@ class OneShot {
       call = kept.word[0] | std::uint64_t{kept.word[1]} << 32;
       if (unit == threadIdx.x) begin(kept, units < blockDim.x ? units : blockDim.x);
       if (is_refused(watch_, asked)) break;
+      asked = {};  // It is looked at once: it is not to keep registers meanwhile.
       const Values sum = sum_with(own, position, call, failed);
       if (failed) break;
       store_unit<kBytes, kElements, Where::kPlain>(output, position,

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "base/cuda_refusal.h"
+#include "cuda/driver/prototypes.h"
 
 namespace tutti::exec {
 namespace {
@@ -13,15 +14,18 @@ CUdeviceptr address_of(const std::byte* at) {
   return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(at));
 }
 
+TUTTI_CUDA_MEMORY_FUNCTIONS(TUTTI_CUDA_PROTOTYPE)
+TUTTI_CUDA_MULTICAST_FUNCTIONS(TUTTI_CUDA_PROTOTYPE)
+TUTTI_CUDA_OTHER_FUNCTIONS(TUTTI_CUDA_PROTOTYPE)
+
 CudaDriver look_up() {
   CudaDriver driver;
   bool all = true;
   const auto find = [&all](const char* name, auto& function) {
-    constexpr unsigned kVersion = 12010;  // The first with all of them.
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
+    const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, kCudaDriverVersion,
+                                                               cudaEnableDefault, &result);
     if (error == cudaSuccess && result == cudaDriverEntryPointSuccess && found != nullptr) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
       return;
@@ -29,12 +33,12 @@ CudaDriver look_up() {
     cudaGetLastError();
     all = false;
   };
-#define TUTTI_CUDA_FIND(field, name) find(#name, driver.field);
+#define TUTTI_CUDA_FIND(field, name, version) find(#name, driver.field);
   TUTTI_CUDA_MEMORY_FUNCTIONS(TUTTI_CUDA_FIND)
   driver.has_memory = all;
   TUTTI_CUDA_MULTICAST_FUNCTIONS(TUTTI_CUDA_FIND)
   driver.has_multicast = all;
-  TUTTI_CUDA_FIND(range_handle, cuMemGetHandleForAddressRange)
+  TUTTI_CUDA_OTHER_FUNCTIONS(TUTTI_CUDA_FIND)
 #undef TUTTI_CUDA_FIND
   return driver;
 }

@@ -17,40 +17,45 @@
 
 namespace tutti::exec {
 
-// The driver's functions: what each is called here and there. Those of memory include contexts.
-#define TUTTI_CUDA_MEMORY_FUNCTIONS(X)                  \
-  X(context, cuDevicePrimaryCtxRetain)                  \
-  X(current, cuCtxGetCurrent)                           \
-  X(push, cuCtxPushCurrent)                             \
-  X(pop, cuCtxPopCurrent)                               \
-  X(device_attribute, cuDeviceGetAttribute)             \
-  X(uuid, cuDeviceGetUuid)                              \
-  X(memory_granularity, cuMemGetAllocationGranularity)  \
-  X(create, cuMemCreate)                                \
-  X(release, cuMemRelease)                              \
-  X(reserve, cuMemAddressReserve)                       \
-  X(free, cuMemAddressFree)                             \
-  X(map, cuMemMap)                                      \
-  X(unmap, cuMemUnmap)                                  \
-  X(set_access, cuMemSetAccess)                         \
-  X(address_range, cuMemGetAddressRange)                \
-  X(pointer_attribute, cuPointerGetAttribute)           \
-  X(retain, cuMemRetainAllocationHandle)                \
-  X(properties, cuMemGetAllocationPropertiesFromHandle) \
-  X(export_handle, cuMemExportToShareableHandle)        \
-  X(import_handle, cuMemImportFromShareableHandle)
-#define TUTTI_CUDA_MULTICAST_FUNCTIONS(X)             \
-  X(multicast_create, cuMulticastCreate)              \
-  X(multicast_granularity, cuMulticastGetGranularity) \
-  X(add_device, cuMulticastAddDevice)                 \
-  X(bind, cuMulticastBindMem)
+// The driver's functions: what each is called here and there, and the CUDA that its prototype is
+// of: the latest that is not above kCudaDriverVersion (driver.cc compares them with
+// cudaTypedefs.h). Those of memory include contexts.
+inline constexpr unsigned kCudaDriverVersion = 12010;  // The first with all of them.
+#define TUTTI_CUDA_MEMORY_FUNCTIONS(X)                         \
+  X(context, cuDevicePrimaryCtxRetain, 7000)                   \
+  X(current, cuCtxGetCurrent, 4000)                            \
+  X(push, cuCtxPushCurrent, 4000)                              \
+  X(pop, cuCtxPopCurrent, 4000)                                \
+  X(device_attribute, cuDeviceGetAttribute, 2000)              \
+  X(uuid, cuDeviceGetUuid, 11040)                              \
+  X(memory_granularity, cuMemGetAllocationGranularity, 10020)  \
+  X(create, cuMemCreate, 10020)                                \
+  X(release, cuMemRelease, 10020)                              \
+  X(reserve, cuMemAddressReserve, 10020)                       \
+  X(free, cuMemAddressFree, 10020)                             \
+  X(map, cuMemMap, 10020)                                      \
+  X(unmap, cuMemUnmap, 10020)                                  \
+  X(set_access, cuMemSetAccess, 10020)                         \
+  X(address_range, cuMemGetAddressRange, 3020)                 \
+  X(pointer_attribute, cuPointerGetAttribute, 4000)            \
+  X(retain, cuMemRetainAllocationHandle, 11000)                \
+  X(properties, cuMemGetAllocationPropertiesFromHandle, 10020) \
+  X(export_handle, cuMemExportToShareableHandle, 10020)        \
+  X(import_handle, cuMemImportFromShareableHandle, 10020)
+#define TUTTI_CUDA_MULTICAST_FUNCTIONS(X)                    \
+  X(multicast_create, cuMulticastCreate, 12010)              \
+  X(multicast_granularity, cuMulticastGetGranularity, 12010) \
+  X(add_device, cuMulticastAddDevice, 12010)                 \
+  X(bind, cuMulticastBindMem, 12010)
+
+#define TUTTI_CUDA_OTHER_FUNCTIONS(X) X(range_handle, cuMemGetHandleForAddressRange, 11070)
 
 /// Null: this driver has none.
 struct CudaDriver {
-#define TUTTI_CUDA_POINTER(field, name) decltype(&name) field = nullptr;
+#define TUTTI_CUDA_POINTER(field, name, version) decltype(&name) field = nullptr;
   TUTTI_CUDA_MEMORY_FUNCTIONS(TUTTI_CUDA_POINTER)
   TUTTI_CUDA_MULTICAST_FUNCTIONS(TUTTI_CUDA_POINTER)
-  TUTTI_CUDA_POINTER(range_handle, cuMemGetHandleForAddressRange)
+  TUTTI_CUDA_OTHER_FUNCTIONS(TUTTI_CUDA_POINTER)
 #undef TUTTI_CUDA_POINTER
   /// All that contexts and memory take, and all that multicast memory takes besides.
   bool has_memory = false, has_multicast = false;

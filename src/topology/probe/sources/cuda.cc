@@ -6,23 +6,17 @@
 #include <array>
 
 #include "base/driver_library.h"
+#include "topology/probe/sources/cuda_functions.h"
 #include "topology/probe/sources/sysfs.h"
 
 namespace tutti::topology {
 namespace {
 
-// CUDA's driver interface as its public documentation has it, so far as it is used here. A device
-// is a number; answers are numbers.
 struct Library : DriverLibrary {
   using DriverLibrary::DriverLibrary;
-  int (*init)(unsigned) = find("cuInit");
-  int (*version)(int*) = find("cuDriverGetVersion");
-  int (*count)(int*) = find("cuDeviceGetCount");
-  int (*device)(int*, int) = find("cuDeviceGet");
-  int (*bus)(char*, int, int) = find("cuDeviceGetPCIBusId");
-  int (*attribute)(int*, int, int) = find("cuDeviceGetAttribute");
-  int (*can_access)(int*, int, int) = find("cuDeviceCanAccessPeer");
-  int (*pair_attribute)(int*, int, int, int) = find("cuDeviceGetP2PAttribute");
+#define TUTTI_CUDA_FUNCTION(field, name, version, ...) int (*field)(__VA_ARGS__) = find(#name);
+  TUTTI_PROBED_CUDA_FUNCTIONS(TUTTI_CUDA_FUNCTION)
+#undef TUTTI_CUDA_FUNCTION
 };
 constexpr int kMajor = 75, kMinor = 76, kGpuDirectRdma = 116, kDmaBuf = 124, kFabricHandles = 128,
               kMulticast = 132, kHostNuma = 134;
