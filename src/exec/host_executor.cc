@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace tutti::exec {
 namespace {
@@ -41,10 +42,22 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
 HostExecutor::~HostExecutor() {
   // After a failure the abort word says all. In a forked child the rank is the parent's.
   if (broken() || board_.region().aborted() || getpid() != owner_) return;
+  look_at_last_call();
+  if (broken()) return;
   // release: what this rank wrote for others is there.
   board_.region().status(team().me).left.store(1 + board_.number(), std::memory_order_release);
   if (team().remote_link != nullptr)
     team().remote_link->say_left(std::min(watchdog_.timeout(), kLongestFarewell));
+}
+
+/// A rank that only gave in its last call learns at its next one that others made another call.
+/// There is none, so it looks now; there is nobody to return the error to.
+void HostExecutor::look_at_last_call() noexcept {
+  watchdog_.claim_link();
+  walled([this] {
+    if (!writers_agree()) log::error("{}", status_.error().to_string());
+  });
+  watchdog_.free_link();
 }
 
 void HostExecutor::begin(const Call& call) {

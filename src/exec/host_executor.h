@@ -170,6 +170,7 @@ class HostExecutor {
   bool fails(std::optional<Error> found);
   bool writers_agree() { return !board_.round().gives || !board_.has_stray() || strays_agree(); }
   bool strays_agree();
+  void look_at_last_call() noexcept;
   bool look_for_news() const;
   bool has_news() const {
     return phase_ != Phase::kGather || team().remote_link != nullptr || board_.has_news();

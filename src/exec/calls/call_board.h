@@ -259,7 +259,7 @@ class CallBoard {
     }
   }
   bool is_stray(int rank) const {
-    // relaxed: whoever finds one looks again.
+    // relaxed: a rank that finds one looks again, with acquire, in await_record.
     const std::uint64_t tag = region().lines(rank, place_)->tag.load(std::memory_order_relaxed);
     return same_number(tag, log_.tag()) && tag != log_.tag();
   }

@@ -1,15 +1,14 @@
 // How communicators of devices fail: what is asked for wrongly, peers that don't come, aborts, and
 // leaving in any order.
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <future>
 #include <optional>
 #include <thread>
 
 #include "simt/communicator/device_communicators.h"
 #include "support/catch.h"
+#include "support/said_aside.h"
 #if !defined(TUTTI_GPU)
 #include "simt/runtime.h"
 #endif
@@ -22,6 +21,7 @@ using test::Case;
 using test::DeviceCase;
 using test::DeviceCluster;
 using test::said;
+using test::said_aside;
 using test::small_settings;
 
 std::string text_of(const Status& status) { return status ? "ok" : status.error().what; }
@@ -129,22 +129,6 @@ TEST_CASE("a device that there are no kernels for is said on all ranks, with the
   }
 }
 #endif
-
-/// What the process says on standard error while `body` runs.
-template <class Body>
-std::string said_aside(const Body& body) {
-  std::FILE* const file = std::tmpfile();
-  const int kept = ::dup(STDERR_FILENO);
-  ::dup2(::fileno(file), STDERR_FILENO);
-  body();
-  ::dup2(kept, STDERR_FILENO);
-  ::close(kept);
-  std::string text(static_cast<std::size_t>(std::ftell(file)), '\0');
-  std::rewind(file);
-  text.resize(std::fread(text.data(), 1, text.size(), file));
-  std::fclose(file);
-  return text;
-}
 
 TEST_CASE("who has no room on a device beside other communicators is warned") {
   Settings wide = small_settings();
