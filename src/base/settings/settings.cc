@@ -51,20 +51,19 @@ bool is_name_list(std::string_view text) {
   return text.size() <= 256 && text.find_first_not_of(kTakes) == std::string_view::npos;
 }
 
-/// Names, prefixes with a star, ports: "mlx5_0:2,rxe*", excluded from a ^ on. Whether there are
-/// such devices is not known here.
+/// Names, prefixes with a star, ports: "mlx5_0:2,rxe*,bnxt*:1", excluded from a ^ on. Whether there
+/// are such devices is not known here.
 bool is_device_rule(std::string_view text) {
   if (text.size() > 256) return false;
   while (!text.empty()) {
     std::string_view word = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
     if (word.starts_with('^')) word.remove_prefix(1);
-    if (word.ends_with('*')) {
-      word.remove_suffix(1);
-    } else if (const auto colon = word.find(':'); colon != std::string_view::npos) {
+    if (const auto colon = word.find(':'); colon != std::string_view::npos) {
       if (!parse_integer(word.substr(colon + 1), 1, 255)) return false;
       word = word.substr(0, colon);
     }
+    if (word.ends_with('*')) word.remove_suffix(1);
     constexpr auto kInName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     if (word.empty() || word.find_first_not_of(kInName) != std::string_view::npos) return false;
   }
@@ -177,7 +176,8 @@ const std::array<Knob, 19> kKnobs{{
         "an algorithm's name, name:2 for twice its lanes, or collective=name pairs separated by "
         "commas, ^name to forbid one (see tutti info)"),
     text_knob<&Settings::transport, is_name_list>("TUTTI_TRANSPORT", "transport",
-                                                  "a transport's name (see tutti info)"),
+                                                  "a transport's name (see tutti info), or ^ and "
+                                                  "names to exclude, separated by commas"),
     {"TUTTI_SLOT_BYTES", "slot_bytes", "0 or bytes up to 1024M, with K or M for KiB or MiB",
      [](Settings& s, std::string_view text) {
        return assign(s.slot_bytes, parse_bytes(text, kMostSlotBytes));

@@ -38,7 +38,8 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_ALGORITHM",
        {{"ring", "all_reduce=ring,broadcast=binomial", "^ring,gather=^direct"},
         {"Ring", "ring;tree", "a b", "a\nb"}}},
-      {"TUTTI_TRANSPORT", {{"shared_memory"}, {"shared-memory", std::string(257, 'a')}}},
+      {"TUTTI_TRANSPORT",
+       {{"shared_memory", "^verbs,ucx"}, {"shared-memory", std::string(257, 'a')}}},
       {"TUTTI_SLOT_BYTES",
        {{"0", "1", "64K", "1024M", "1073741824"},
         {"1025M", "1073741825", "-1", "K", "1k", "1G", "99999999999999999999M"}}},
@@ -60,8 +61,9 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_NET_INTERFACES", {{"eth0,ib*", "^docker0"}, {"a\nb", std::string(257, 'a')}}},
       {"TUTTI_GPUDIRECT", {{"auto", "on", "off"}, {"yes", "On", "1", "auto,on"}}},
       {"TUTTI_RDMA_DEVICES",
-       {{"mlx5_0,rxe*", "^mlx5_3", "mlx5_0:2"},
-        {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0"}}},
+       {{"mlx5_0,rxe*", "^mlx5_3", "mlx5_0:2", "mlx5_*:2"},
+        {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0",
+         "*:1"}}},
       {"TUTTI_LOG", {{"trace", "debug", "info", "warn", "error", "off"}, {"warning", "WARN", "3"}}},
   };
   for (const SettingRow& row : setting_rows({})) {
