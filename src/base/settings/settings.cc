@@ -294,17 +294,32 @@ Status check_settings(const Settings& settings) {
   return ok();
 }
 
-Result<Settings> Settings::from_environment() {
+Status check_setting(std::string_view variable, std::string_view value) {
+  Settings scratch;
+  for (const Knob& knob : kKnobs) {
+    if (variable != knob.variable) continue;
+    return knob.set(scratch, value) ? ok() : Status(refused(knob, variable, value));
+  }
+  return Error{Code::kInvalidArgument, fmt::format("{}: no setting has that name", variable)};
+}
+
+Result<Settings> settings_or(const std::function<std::string(std::string_view)>& otherwise) {
   Settings settings;
   for (const Knob& knob : kKnobs) {
-    const char* value = std::getenv(knob.variable);
-    if (value == nullptr || *value == 0) continue;  // Empty means unset, as in most shells' use.
+    const char* set = std::getenv(knob.variable);
+    const bool unset = set == nullptr || *set == 0;  // Empty means unset, as in most shells' use.
+    const std::string value = unset ? otherwise(knob.variable) : set;
+    if (value.empty()) continue;
     if (!knob.set(settings, value)) return refused(knob, knob.variable, value);
   }
   // Logging is the process's: the last one to read the environment decides.
   log::set_level(log::parse_level(settings.log).value_or(log::Level::kWarn));
   warn_of_unknown_variables();
   return settings;
+}
+
+Result<Settings> Settings::from_environment() {
+  return settings_or([](std::string_view) { return std::string(); });
 }
 
 std::string default_tuning_file() {
