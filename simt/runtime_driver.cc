@@ -446,6 +446,7 @@ void* entry_of(std::string_view name) {
   TUTTI_SIMT_ENTRY(cuMemsetD32Async)
   TUTTI_SIMT_ENTRY(cuMemsetD2D32)
   TUTTI_SIMT_ENTRY(cuMemsetD2D32Async)
+  TUTTI_SIMT_ENTRY(cuStreamWriteValue32)
 #undef TUTTI_SIMT_ENTRY
   return nullptr;
 }

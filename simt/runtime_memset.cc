@@ -1,8 +1,10 @@
 // File: simt/runtime_memset.cc: writes one value into memory, in the stream's order: a line, or
-// rows that begin `pitch` bytes apart, of elements of 1, 2 or 4 bytes.
+// rows that begin `pitch` bytes apart, of elements of 1, 2 or 4 bytes; or a word that others wait
+// for.
 #include <cuda.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "simt/machine.h"
@@ -95,5 +97,14 @@ TUTTI_SIMT_MEMSET(8, unsigned char)
 TUTTI_SIMT_MEMSET(16, unsigned short)
 TUTTI_SIMT_MEMSET(32, unsigned int)
 #undef TUTTI_SIMT_MEMSET
+
+/// With or without CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER there is one.
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned) {
+  if (!writable<cuuint32_t>(pointer(at), {.width = 1})) return CUDA_ERROR_INVALID_VALUE;
+  return result_of(enqueue(stream, [=] {
+    // release: a kernel or a host that sees the value sees what the stream did before.
+    std::atomic_ref(*static_cast<cuuint32_t*>(pointer(at))).store(value, std::memory_order_release);
+  }));
+}
 
 }  // extern "C"

@@ -311,6 +311,12 @@ TEST_CASE("memory is set by elements of 1, 2 and 4 bytes, in lines and in rows")
   CHECK(found() == rows(0x06060606));
   OK(cudaMemset2DAsync(memory, 24, 7, 8, 4, stream));
   CHECK(found() == rows(0x07070707));
+  CHECK(DRIVER(cuStreamWriteValue32)(stream, at + 4, 77, 0) == CUDA_SUCCESS);
+  auto one = rows(0x07070707);
+  one[1] = 77;
+  CHECK(found() == one);
+  CHECK(cuStreamWriteValue32(stream, at + 2, 1, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(DRIVER(cuStreamWriteValue32)(stream, at + 4, 0x07070707, 0) == CUDA_SUCCESS);
   // What is out of bounds, not aligned, or rows that overlap, is refused and changes nothing.
   cudaGetLastError();
   CHECK(cuMemsetD32(at, 1, kBytes / 4 + 1) == CUDA_ERROR_INVALID_VALUE);
