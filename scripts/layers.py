@@ -186,7 +186,7 @@ class Checker:
         part = part_of(path)
         may_getenv = part == "bootstrap" or name.startswith(
             ("src/base/settings", "src/base/log.", "simt/", "tests/",  # A log line may come before settings.
-             "compat/nccl/config."))  # NCCL's own variables.
+             "compat/nccl/environment."))  # NCCL's own variables.
         for number, line in enumerate(lines, 1):
             if re.search(r"\b(TODO|FIXME|XXX)\b(?!\([\w.-]+\))", line) and path.name != "layers.py":
                 self.say(path, number, "a TODO without an owner; write TODO(name): what")

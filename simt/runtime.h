@@ -154,6 +154,9 @@ void for_each_stream(const std::function<void(CUstream_st&)>& body);
 cudaError_t drain(const StreamPtr& stream);
 void drain_device(int device);
 
+/// Whether a range that begins in an allocation ends in it, or in memory mapped right behind it.
+bool within(const void* at, std::size_t bytes);
+
 enum class MemoryKind { kDevice, kPool, kHost, kRegistered, kIpc, kMapped };
 struct Allocation {
   char* base = nullptr;

@@ -434,6 +434,19 @@ void* entry_of(std::string_view name) {
   TUTTI_SIMT_ENTRY(cuMulticastGetGranularity)
   TUTTI_SIMT_ENTRY(cuMulticastAddDevice)
   TUTTI_SIMT_ENTRY(cuMulticastBindMem)
+  TUTTI_SIMT_ENTRY(cuMemsetD8)
+  TUTTI_SIMT_ENTRY(cuMemsetD8Async)
+  TUTTI_SIMT_ENTRY(cuMemsetD2D8)
+  TUTTI_SIMT_ENTRY(cuMemsetD2D8Async)
+  TUTTI_SIMT_ENTRY(cuMemsetD16)
+  TUTTI_SIMT_ENTRY(cuMemsetD16Async)
+  TUTTI_SIMT_ENTRY(cuMemsetD2D16)
+  TUTTI_SIMT_ENTRY(cuMemsetD2D16Async)
+  TUTTI_SIMT_ENTRY(cuMemsetD32)
+  TUTTI_SIMT_ENTRY(cuMemsetD32Async)
+  TUTTI_SIMT_ENTRY(cuMemsetD2D32)
+  TUTTI_SIMT_ENTRY(cuMemsetD2D32Async)
+  TUTTI_SIMT_ENTRY(cuStreamWriteValue32)
 #undef TUTTI_SIMT_ENTRY
   return nullptr;
 }

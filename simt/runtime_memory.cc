@@ -119,20 +119,6 @@ cudaError_t release(void* at, MemoryKind kind) {
   return cudaSuccess;
 }
 
-/// A range that begins in an allocation has to end in it, or in memory that was mapped right behind
-/// it.
-bool within(const void* at, std::size_t bytes) {
-  const Lock lock(memory().mutex);
-  const Allocation* found = memory().find(at);
-  const char* const end = static_cast<const char*>(at) + bytes;
-  while (found != nullptr && end > found->base + found->bytes) {
-    if (found->kind != MemoryKind::kMapped) return false;
-    found = memory().find(found->base + found->bytes);
-    if (found == nullptr) return false;
-  }
-  return true;
-}
-
 bool is_device(MemoryKind kind) {
   return kind != MemoryKind::kHost && kind != MemoryKind::kRegistered;
 }
@@ -159,6 +145,20 @@ Handle read_handle(const Opaque& from) {
 }
 
 }  // namespace
+
+/// A range that begins in an allocation has to end in it, or in memory that was mapped right behind
+/// it.
+bool within(const void* at, std::size_t bytes) {
+  const Lock lock(memory().mutex);
+  const Allocation* found = memory().find(at);
+  const char* const end = static_cast<const char*>(at) + bytes;
+  while (found != nullptr && end > found->base + found->bytes) {
+    if (found->kind != MemoryKind::kMapped) return false;
+    found = memory().find(found->base + found->bytes);
+    if (found == nullptr) return false;
+  }
+  return true;
+}
 
 int make_memfd(const char* name, std::size_t bytes) {
   const int fd = static_cast<int>(syscall(SYS_memfd_create, name, MFD_CLOEXEC));
@@ -317,15 +317,6 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_
                                 cudaStream_t stream) {
   return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
 }
-cudaError_t cudaMemsetAsync(void* at, int value, std::size_t bytes, cudaStream_t stream) {
-  if (!within(at, bytes)) return failed(cudaErrorInvalidValue);
-  return enqueue(stream, [=] { std::memset(at, value, bytes); });
-}
-cudaError_t cudaMemset(void* at, int value, std::size_t bytes) {
-  const cudaError_t error = cudaMemsetAsync(at, value, bytes, nullptr);
-  return error != cudaSuccess ? error : drain(find_stream(nullptr));
-}
-
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   if (!exists(device) || !exists(peer)) return failed(cudaErrorInvalidDevice);
   *can = device != peer && settings().peers(device, peer) ? 1 : 0;

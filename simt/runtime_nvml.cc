@@ -1,7 +1,7 @@
 // File: simt/runtime_nvml.cc: the stand-in for NVML: libnvidia-ml.so.1 of the pretended machine.
 //
-// The functions that src/topology/probe/sources/nvml.cc calls; the answers are those of machine.h.
-// A device's handle is its number and one.
+// The functions that src/topology/probe/sources/nvml.cc calls, and two that torch asks for; answers
+// are those of machine.h. A device's handle is its number and one.
 #include <strings.h>
 
 #include <algorithm>
@@ -196,6 +196,13 @@ int nvmlDeviceGetP2PStatus(Device device, Device peer, int, int* status) {
   if (gpu == nullptr || gpu_of(peer) == nullptr) return kInvalid;
   *status = gpu->p2p[static_cast<std::size_t>(number_of(peer))];
   return kSuccess;
+}
+/// None: which processes use simulated memory is not known.
+int nvmlDeviceGetComputeRunningProcesses(Device device, unsigned* count, void* /*processes*/) {
+  return gpu_of(device) == nullptr ? kInvalid : answer(count, 0);
+}
+int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  return cudaDriverGetVersion(version) == cudaSuccess ? kSuccess : kNotSupported;
 }
 int nvmlDeviceGetFieldValues(Device device, int count, FieldValue* fields) {
   if (gpu_of(device) == nullptr) return kInvalid;

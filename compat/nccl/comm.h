@@ -94,6 +94,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   // Where its ranks have met, or its parent's for a part that was split off, and its name there.
   // The communicators that are made of it find their own place by way of that one.
   tutti::UniqueId id;
+  std::shared_ptr<tutti::Rendezvous> kept_place;  // If the id is an address (NCCL_COMM_ID).
   std::string name = "world";
   std::map<std::string, int> children;  // How many each call has made; see next_name.
   // A thread that gives it up calls end_meeting: threads that make it, on any rank, stop waiting.

@@ -8,7 +8,9 @@
 #include <set>
 
 #include "base/hash.h"
+#include "debug.h"
 #include "group.h"
+#include "meeting.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti::nccl {
@@ -32,15 +34,6 @@ ncclResult_t current_device(const char* function, int* device) {
   return ncclSuccess;
 }
 
-Error gave_up(const std::string& who) {
-  return {Code::kAborted, who + " gave the communicator up (ncclCommAbort) while it was made"};
-}
-
-bool is_given_up(ncclComm& self) {
-  const std::lock_guard lock(self.meeting_lock);
-  return self.given_up;
-}
-
 /// Has `wait` wait for the other ranks. If the communicator is given up, before or meanwhile, `end`
 /// ends that for all of them.
 Result<DeviceCommunicator> while_wanted(ncclComm& self, std::function<void()> end,
@@ -56,17 +49,12 @@ Result<DeviceCommunicator> while_wanted(ncclComm& self, std::function<void()> en
   return found;
 }
 
-/// A rank waits at most a minute for the process that made the id. That process has served it ever
-/// since, so it is not late as other ranks may be.
-Result<std::unique_ptr<Rendezvous>> connect(const UniqueId& id, const Settings& settings) {
-  constexpr std::chrono::milliseconds kMost{60'000};
-  return unique_id_rendezvous(id, Deadline::after(std::min(settings.timeout, kMost)));
-}
-
 /// Meets the others at the place that the id names; self has its rank and size.
-Status meet(ncclComm& self, const UniqueId& id) {
+Status meet(ncclComm& self, const char* function, const UniqueId& id) {
+  self.id = id;
+  tell(self, function, "Init START");
   TUTTI_TRY(const Settings settings, settings_of_environment());
-  TUTTI_TRY(const auto place, connect(id, settings));
+  TUTTI_TRY(const auto place, enter_place(self, id, settings));
   TUTTI_TRY(auto found,
             while_wanted(
                 self,
@@ -77,7 +65,6 @@ Status meet(ncclComm& self, const UniqueId& id) {
                   return DeviceCommunicator::create(*place, Rank{self.rank}, self.size, self.device,
                                                     settings, self.name);
                 }));
-  self.id = id;
   self.device_communicator = std::make_shared<DeviceCommunicator>(std::move(found));
   return ok();
 }
@@ -89,23 +76,29 @@ std::string next_name(ncclComm& comm, const std::string& call) {
   return std::to_string(hash_text(text));
 }
 
+/// Where a parent's ranks have met.
+struct ParentPlace {
+  UniqueId id;
+  std::shared_ptr<Rendezvous> kept;
+};
+
 /// The id of the place where a communicator's ranks meet, from the one that was `given` it to the
 /// others, by way of the place where their parent's have met. Nothing fails there: what ends at the
 /// child's own place leaves later children alone.
-Result<UniqueId> hand_over(ncclComm& self, const UniqueId& parent, const std::string& name,
+Result<UniqueId> hand_over(ncclComm& self, const ParentPlace& parent, const std::string& name,
                            const std::optional<UniqueId>& given) {
   constexpr std::chrono::milliseconds kLook{100};  // How often to see whether it is given up.
   TUTTI_TRY(const Settings settings, settings_of_environment());
   const Deadline deadline = Deadline::after(settings.timeout);
   const Deadline now = Deadline::after(std::chrono::nanoseconds(0));
-  TUTTI_TRY(const auto place, connect(parent, settings));
+  TUTTI_TRY(const auto place, place_of(parent.id, parent.kept, settings));
   // Put by ranks that give up before they know the child's place. They look for the id after that,
   // and the rank that has it looks for them after it was put, so one of them tells the others.
   const std::string left = name + " given up";
   if (given) {
     TUTTI_RETURN_IF_ERROR(place->put(name, given->bytes));
     if (place->get(left, now)) {
-      TUTTI_TRY(const auto child, connect(*given, settings));
+      TUTTI_TRY(const auto child, place_of(*given, nullptr, settings));
       TUTTI_RETURN_IF_ERROR(child->fail(gave_up("a rank")));
     }
     return *given;
@@ -131,11 +124,12 @@ Result<UniqueId> hand_over(ncclComm& self, const UniqueId& parent, const std::st
 }
 
 /// Makes `self` at a place of its own.
-std::function<Status(ncclComm&)> at_new_place(const ncclComm& parent, std::string name,
-                                              std::optional<UniqueId> given) {
-  return [id = parent.id, name = std::move(name), given](ncclComm& self) -> Status {
-    TUTTI_TRY(const UniqueId place, hand_over(self, id, name, given));
-    return meet(self, place);
+std::function<Status(ncclComm&)> at_new_place(const char* function, const ncclComm& parent,
+                                              std::string name, std::optional<UniqueId> given) {
+  return [function, from = ParentPlace{parent.id, parent.kept_place}, name = std::move(name),
+          given](ncclComm& self) -> Status {
+    TUTTI_TRY(const UniqueId place, hand_over(self, from, name, given));
+    return meet(self, function, place);
   };
 }
 
@@ -173,8 +167,9 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
   made->size = size;
   made->blocking = *wanted;
   place.store(hand_out(made), std::memory_order_release);
-  return group.make(function, std::move(made),
-                    [id = to_id(id)](ncclComm& self) { return meet(self, id); });
+  return group.make(function, std::move(made), [id = to_id(id), function](ncclComm& self) {
+    return meet(self, function, id);
+  });
 }
 
 /// Checks a communicator from which others are to be made. It may be revoked.
@@ -225,7 +220,8 @@ ncclResult_t ncclGetVersion(int* version) {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (id == nullptr) return bad_argument(nullptr, __func__, "uniqueId is NULL");
-  auto made = tutti::make_unique_id();
+  static_cast<void>(environment());  // The version's line comes before all others.
+  auto made = make_id();
   if (!made) return finish(nullptr, __func__, made.error());
   std::memcpy(id, made->bytes.data(), sizeof *id);
   return ncclSuccess;
@@ -255,8 +251,11 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
   }
   int known = 0;
   if (cudaGetDeviceCount(&known) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  static_cast<void>(environment());
+  auto made = tutti::make_unique_id();  // These ranks need no address.
+  if (!made) return finish(nullptr, __func__, made.error());
   ncclUniqueId id;
-  if (const ncclResult_t failed = ncclGetUniqueId(&id)) return failed;
+  std::memcpy(&id, made->bytes.data(), sizeof id);
   ncclGroupStart();
   for (int rank = 0; rank < count; ++rank) {
     const int device = devices != nullptr ? devices[rank] : rank;
@@ -288,6 +287,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
   if (!child) return group.fail(finish(comm, __func__, child.error()));
   auto made = *std::move(child);
   made->id = comm->id;
+  made->kept_place = comm->kept_place;
   made->name = next_name(*comm, "split") + "." + std::to_string(color);
   // A rank of no colour takes part, and gets no handle.
   const bool joins = color != NCCL_SPLIT_NOCOLOR;
@@ -343,7 +343,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
   std::string call = "shrink";
   for (const int rank : out) call += " " + std::to_string(rank);
   *newcomm = hand_out(made);
-  auto make = at_new_place(*comm, next_name(*comm, call), place);
+  auto make = at_new_place(__func__, *comm, next_name(*comm, call), place);
   use.reset();
   return group.make(__func__, std::move(made), std::move(make));
 }
@@ -352,7 +352,11 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
   const Use use(comm);
   if (const ncclResult_t failed = check_parent(use.get(), __func__)) return failed;
-  return ncclGetUniqueId(id);
+  if (id == nullptr) return bad_argument(comm, __func__, "uniqueId is NULL");
+  auto made = tutti::make_unique_id();  // The grown one has a place of its own.
+  if (!made) return finish(comm, __func__, made.error());
+  std::memcpy(id, made->bytes.data(), sizeof *id);
+  return ncclSuccess;
 }
 
 // New ranks have no parent: they join as in ncclCommInitRank.
@@ -379,7 +383,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, in
   *newcomm = hand_out(made);
   std::optional<UniqueId> place;
   if (id != nullptr) place = to_id(*id);
-  auto make = at_new_place(*comm, next_name(*comm, "grow"), place);
+  auto make = at_new_place(__func__, *comm, next_name(*comm, "grow"), place);
   use.reset();
   return group.make(__func__, std::move(made), std::move(make));
 }

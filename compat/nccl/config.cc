@@ -3,11 +3,11 @@
 #include <chrono>
 #include <climits>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/settings/settings_table.h"
 #include "comm.h"
+#include "environment.h"
 
 namespace tutti::nccl {
 namespace {
@@ -37,8 +37,7 @@ constexpr Range kRanges[] = {
 
 /// NCCL_COMM_BLOCKING overrides the program's choice, as in NCCL.
 bool blocking_of(int asked, bool inherited) {
-  const char* const set = std::getenv("NCCL_COMM_BLOCKING");
-  const std::string_view word = set != nullptr ? set : "";
+  const std::string word = value_of("NCCL_COMM_BLOCKING");
   if (word == "0" || word == "1") return word == "1";
   return asked == NCCL_CONFIG_UNDEF_INT ? inherited : asked == 1;
 }
@@ -50,17 +49,15 @@ bool is_cta_policy(int policy) {
   return policy == NCCL_CONFIG_UNDEF_INT || (policy >= 0 && (policy & ~kKnown) == 0);
 }
 
-// NCCL waits for ever, also for ranks that come late, and leaves it to the framework to end a hung
-// job (torch does so after 10 minutes). Aborts are seen at once.
-constexpr std::chrono::hours kLongest{24};
-
 Result<Settings> settings_of_environment() {
-  TUTTI_TRY(Settings settings, Settings::from_environment());
-  for (const SettingRow& row : setting_rows(settings)) {
-    if (row.variable == "TUTTI_TIMEOUT_MS" && row.source != row.variable)
-      settings.timeout = kLongest;
-  }
-  return settings;
+  return settings_or([](std::string_view variable) -> std::string {
+    const auto found = environment().settings.find(variable);
+    if (found != environment().settings.end()) return found->second;
+    // NCCL waits for ever, also for ranks that come late, and leaves it to the framework to end a
+    // hung job (torch does so after 10 minutes). Aborts are seen at once.
+    constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
+    return variable == "TUTTI_TIMEOUT_MS" ? std::to_string(kLongest.count()) : "";
+  });
 }
 
 Result<bool> read_blocking(const ncclConfig_t* config, bool inherited) {

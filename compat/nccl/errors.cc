@@ -1,6 +1,7 @@
 // The text of ncclGetLastError, and the ncclResult_t of each of our errors.
 #include "base/cuda_refusal.h"
 #include "comm.h"
+#include "debug.h"
 
 namespace tutti::nccl {
 namespace {
@@ -47,9 +48,10 @@ ncclResult_t result_of(const Error& error, int rank) {
 }
 
 ncclResult_t finish(ncclComm* comm, const char* function, const Error& error) {
-  const std::string text = error.to_string();
-  const bool named = text.find(function) != std::string::npos;
-  keep(comm, named ? text : std::string(function) + ": " + text);
+  std::string line = error.to_string();
+  if (line.find(function) == std::string::npos) line = std::string(function) + ": " + line;
+  keep(comm, line);
+  warn_of(line);
   return result_of(error, comm != nullptr ? comm->rank : -1);
 }
 
@@ -64,7 +66,9 @@ void remember(ncclComm& comm) {
 
 ncclResult_t fail_as(ncclResult_t result, ncclComm* comm, const char* function,
                      const std::string& what) {
-  keep(comm, std::string(function) + ": " + what);
+  const std::string line = std::string(function) + ": " + what;
+  keep(comm, line);
+  warn_of(line);
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/threads.h"
+#include "debug.h"
 
 namespace tutti::nccl {
 namespace {
@@ -86,6 +87,10 @@ ncclResult_t Group::make_all() {
                      [&comm = *making.comm, function = making.function, make = making.make] {
                        Status made = make(comm);
                        const ncclResult_t outcome = finish(&comm, function, made);
+                       if (made && comm.device_communicator) {
+                         tell_links(comm);
+                         tell(comm, function, "Init COMPLETE");
+                       }
                        // Release: a thread that sees `made` sees the communicator.
                        comm.made.store(made && comm.device_communicator, std::memory_order_release);
                        comm.state.store(outcome, std::memory_order_release);

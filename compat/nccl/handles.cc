@@ -3,6 +3,7 @@
 
 #include "base/cuda_refusal.h"
 #include "comm.h"
+#include "debug.h"
 
 namespace tutti::nccl {
 namespace {
@@ -80,7 +81,13 @@ bool give_back(ncclComm* comm, bool abort) {
   if (comm->worker.joinable()) comm->worker.join();
   // The communicator may have been made meanwhile.
   if (abort && comm->device_communicator) abort_made(*comm);
+  const bool was_made = comm->device_communicator != nullptr;
+  if (was_made) tell_plans(*comm);
   comm->device_communicator.reset();
+  comm->kept_place.reset();
+  if (was_made)
+    tell(*comm, abort ? "ncclCommAbort" : "ncclCommDestroy",
+         abort ? "Abort COMPLETE" : "Destroy COMPLETE");
   comm->operations.clear();
   comm->children.clear();
   bury(std::move(owned));

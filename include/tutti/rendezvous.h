@@ -68,10 +68,10 @@ TUTTI_API Result<std::unique_ptr<Rendezvous>> file_rendezvous(const std::string&
 /// A store served over TCP by rank 0 at host:port; the others connect, and try until the deadline.
 /// Both sides prove that they know `secret`, the same random text on all ranks, without sending it,
 /// and their messages are encrypted. Empty: TUTTI_SECRET; if that is not set either, a warning: any
-/// process that reaches the port can join.
-TUTTI_API Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port,
-                                                             Rank me, Deadline deadline,
-                                                             std::string_view secret = {});
+/// process that reaches the port can join. Jobs of different names may share a port of one process.
+TUTTI_API Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(
+    const std::string& host, int port, Rank me, Deadline deadline, std::string_view secret = {},
+    std::string_view job = "tcp_rendezvous");
 /// Starts a TCP store in this process and returns its id. The store lives until the process ends.
 TUTTI_API Result<UniqueId> make_unique_id();
 /// Connects to the store that a unique id names.

@@ -19,7 +19,7 @@ struct TUTTI_API Settings {
   /// TUTTI_ALGORITHM: force one, "direct" or "all_reduce=ring,broadcast=binomial", "ring:2" with
   /// its lanes twice; or forbid one, "^ring", "all_reduce=^packet".
   std::string algorithm;
-  std::string transport;       // TUTTI_TRANSPORT: force one, "shared_memory".
+  std::string transport;       // TUTTI_TRANSPORT: force one, "shared_memory"; forbid, "^verbs,ucx".
   std::size_t slot_bytes = 0;  // TUTTI_SLOT_BYTES: size of a channel slot; 0 chooses by rank count.
   int slot_count = 0;          // TUTTI_SLOT_COUNT: slots per channel; 0 chooses.
   /// TUTTI_READ_FROM: bytes of a block from which ranks read each other's plain buffers, where the

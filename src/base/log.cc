@@ -4,6 +4,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -23,18 +24,35 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return static_cast<spdlog::level::level_enum>(level);
 }
 
-spdlog::logger& logger() {
-  // Leaked on purpose: see the head of log.h.
-  static spdlog::logger* const instance = [] {
-    auto* made = new spdlog::logger("tutti", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+/// How lines are written.
+struct Form {
+  spdlog::logger* logger;
+  std::string (*head)(Level) = nullptr;  // Null: the pattern has all.
+};
+
+/// Over any file. Its mutex is the console's, which forks know of.
+using FileSink = spdlog::sinks::stdout_sink_base<spdlog::details::console_mutex>;
+
+spdlog::logger* make_logger(std::FILE* file, const char* pattern, spdlog::level::level_enum level) {
+  auto* made = new spdlog::logger("tutti", std::make_shared<FileSink>(file));
+  made->set_level(level);
+  made->set_pattern(pattern);
+  return made;
+}
+
+std::atomic<const Form*>& form() {
+  // Leaked on purpose, as each form is: see the head of log.h.
+  static auto* const current = [] {
     const char* named = std::getenv("TUTTI_LOG");
     const auto level = named != nullptr ? parse_level(named) : std::nullopt;
-    made->set_level(to_spdlog(level.value_or(Level::kWarn)));
-    made->set_pattern("[%H:%M:%S.%e tutti %l] %v");
-    return made;
+    return new std::atomic<const Form*>(new Form{
+        make_logger(stderr, "[%H:%M:%S.%e tutti %l] %v", to_spdlog(level.value_or(Level::kWarn)))});
   }();
-  return *instance;
+  return *current;
 }
+
+// acquire: see what the thread that changed the form has written.
+const Form& now() { return *form().load(std::memory_order_acquire); }
 
 const HeldAcrossFork console_held(ForkOrder::kLog, []() -> std::mutex& {
   return spdlog::details::console_mutex::mutex();
@@ -49,8 +67,21 @@ std::optional<Level> parse_level(std::string_view text) {
   return std::nullopt;
 }
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
-bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
-void write(Level level, std::string_view line) { logger().log(to_spdlog(level), line); }
+void set_level(Level level) { now().logger->set_level(to_spdlog(level)); }
+bool enabled(Level level) { return now().logger->should_log(to_spdlog(level)); }
+
+void write(Level level, std::string_view line) {
+  const Form& as = now();
+  if (as.head == nullptr)
+    as.logger->log(to_spdlog(level), line);
+  else
+    as.logger->log(to_spdlog(level), as.head(level) + std::string(line));
+}
+
+void write_as(std::FILE* file, std::string (*head)(Level)) {
+  const auto level = now().logger->level();
+  // release: pairs with `now`.
+  form().store(new Form{make_logger(file, "%v", level), head}, std::memory_order_release);
+}
 
 }  // namespace tutti::log

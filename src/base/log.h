@@ -1,10 +1,13 @@
 // File: base/log.h: what the library tells people, as lines on stderr. Never on the data path.
 //
 // One logger per process. It starts at the level of TUTTI_LOG ("warn" without it) and is never
-// destroyed, so background threads may log until the process is gone. Any thread.
+// destroyed, so background threads may log until the process is gone. Any thread. A drop-in for
+// another library may give the lines that library's form and place (`write_as`).
 #pragma once
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -23,6 +26,9 @@ void set_level(Level level);
 bool enabled(Level level);
 /// Writes one line, whatever the level is.
 void write(Level level, std::string_view line);
+/// From now on lines go to `file`, which stays open, each behind what `head` returns for its level.
+/// Any thread may call `head`, which must not log.
+void write_as(std::FILE* file, std::string (*head)(Level));
 
 #define TUTTI_LOG_FUNCTION(name, level)                                               \
   template <class... Args>                                                            \

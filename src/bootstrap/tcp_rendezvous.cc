@@ -99,7 +99,8 @@ Result<std::unique_ptr<Rendezvous>> meet(const TcpMeeting& meeting, Rank me, Dea
 }  // namespace bootstrap
 
 Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int port, Rank me,
-                                                   Deadline deadline, std::string_view secret) {
+                                                   Deadline deadline, std::string_view secret,
+                                                   std::string_view job) {
   if (host.empty() || host.size() > 255 || port < 1 || port > 65535 || me.value < 0) {
     return Error{Code::kInvalidArgument,
                  "tcp_rendezvous: rank " + std::to_string(me.value) + " at '" +
@@ -110,7 +111,7 @@ Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(const std::string& host, int 
       secret.empty() ? bootstrap::secret_of_environment() : std::string(secret);
   return bootstrap::meet({.host = host,
                           .ports = {port},
-                          .secret = bootstrap::key_of(known, "tcp_rendezvous"),
+                          .secret = bootstrap::key_of(known, job),
                           .guessable = known.empty()},
                          me, deadline);
 }

@@ -167,11 +167,26 @@ std::span<const Transport* const> transports() {
   return kAll;
 }
 
-Result<const Transport*> choose_transport(std::span<const Peer> peers, std::string_view forced) {
+namespace {
+
+/// Whether `rule` lets that transport be used: "" all, "tcp" that one, "^verbs,ucx" all but these.
+bool allows(std::string_view rule, std::string_view name) {
+  if (!rule.starts_with('^')) return rule.empty() || rule == name;
+  for (std::string_view rest = rule.substr(1); !rest.empty();) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    if (word == name) return false;
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<const Transport*> choose_transport(std::span<const Peer> peers, std::string_view rule) {
   std::string reason, known;
   for (const Transport* transport : transports()) {
     known += (known.empty() ? "" : ", ") + std::string(transport->name);
-    if (!forced.empty() && forced != transport->name) continue;
+    if (!allows(rule, transport->name)) continue;
     bool joins = true;
     for (std::size_t rank = 1; rank < peers.size() && joins; ++rank) {
       joins = transport->reach(peers[0], peers[rank]);
@@ -183,8 +198,10 @@ Result<const Transport*> choose_transport(std::span<const Peer> peers, std::stri
     if (joins) return transport;
   }
   if (reason.empty()) {
-    return Error{Code::kInvalidArgument, "TUTTI_TRANSPORT: no transport is called '" +
-                                             std::string(forced) + "'; there are " + known};
+    return Error{Code::kInvalidArgument,
+                 (rule.starts_with('^') ? "TUTTI_TRANSPORT: no transport is left by '"
+                                        : "TUTTI_TRANSPORT: no transport is called '") +
+                     std::string(rule) + "'; there are " + known};
   }
   return Error{
       Code::kUnsupported,

@@ -188,8 +188,8 @@ std::vector<int> hosts_of(std::span<const Peer> peers, const Transport& transpor
 /// Every registered transport, best first.
 std::span<const Transport* const> transports();
 
-/// The first transport that joins all of them (and is called `forced`, unless that is empty).
+/// The first transport that joins all of them, of those that `rule` (Settings::transport) allows.
 /// kUnsupported names the ranks that can't be joined.
-Result<const Transport*> choose_transport(std::span<const Peer> peers, std::string_view forced);
+Result<const Transport*> choose_transport(std::span<const Peer> peers, std::string_view rule);
 
 }  // namespace tutti

@@ -249,6 +249,100 @@ TEST_CASE("fresh memory is not zero, and bounds of copies are checked") {
   cudaGetLastError();
 }
 
+/// A function of the driver, as programs ask for it.
+template <class Function>
+Function* driver_function(const char* name, Function* /*like*/) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  CAPTURE(name);
+  OK(cudaGetDriverEntryPointByVersion(name, &found, 12010, cudaEnableDefault, &result));
+  REQUIRE(result == cudaDriverEntryPointSuccess);
+  return reinterpret_cast<Function*>(found);
+}
+#define DRIVER(function) driver_function(#function, &(function))
+
+TEST_CASE("memory is set by elements of 1, 2 and 4 bytes, in lines and in rows") {
+  constexpr std::size_t kBytes = 4 * 24;
+  void* memory = nullptr;
+  OK(cudaMalloc(&memory, kBytes));
+  const auto at = reinterpret_cast<CUdeviceptr>(memory);
+  cudaStream_t stream = nullptr;
+  OK(cudaStreamCreate(&stream));
+  const auto found = [&] {
+    OK(cudaStreamSynchronize(stream));
+    std::vector<std::uint32_t> words(kBytes / 4);
+    OK(cudaMemcpy(words.data(), memory, kBytes, cudaMemcpyDefault));
+    return words;
+  };
+  const auto all = [&](std::uint32_t value) {
+    return found() == std::vector<std::uint32_t>(kBytes / 4, value);
+  };
+  CHECK(DRIVER(cuMemsetD32Async)(at, 0x12345678, kBytes / 4, stream) == CUDA_SUCCESS);
+  CHECK(all(0x12345678));
+  CHECK(DRIVER(cuMemsetD16Async)(at, 0xabcd, kBytes / 2, stream) == CUDA_SUCCESS);
+  CHECK(all(0xabcdabcd));
+  CHECK(DRIVER(cuMemsetD8Async)(at, 0x5a, kBytes, stream) == CUDA_SUCCESS);
+  CHECK(all(0x5a5a5a5a));
+  CHECK(DRIVER(cuMemsetD32)(at, 7, kBytes / 4) == CUDA_SUCCESS);
+  CHECK(all(7));
+  CHECK(DRIVER(cuMemsetD16)(at, 0x0101, kBytes / 2) == CUDA_SUCCESS);
+  CHECK(all(0x01010101));
+  CHECK(DRIVER(cuMemsetD8)(at, 0, kBytes) == CUDA_SUCCESS);
+  CHECK(all(0));
+  // Four rows of six words, of which the first two are set.
+  const auto rows = [](std::uint32_t value) {
+    std::vector<std::uint32_t> words(kBytes / 4, 0);
+    for (std::size_t row = 0; row < 4; ++row) words[6 * row] = words[6 * row + 1] = value;
+    return words;
+  };
+  CHECK(DRIVER(cuMemsetD2D32)(at, 24, 9, 2, 4) == CUDA_SUCCESS);
+  CHECK(found() == rows(9));
+  CHECK(DRIVER(cuMemsetD2D32Async)(at, 24, 10, 2, 4, stream) == CUDA_SUCCESS);
+  CHECK(found() == rows(10));
+  CHECK(DRIVER(cuMemsetD2D16)(at, 24, 0x0202, 4, 4) == CUDA_SUCCESS);
+  CHECK(found() == rows(0x02020202));
+  CHECK(DRIVER(cuMemsetD2D16Async)(at, 24, 0x0303, 4, 4, stream) == CUDA_SUCCESS);
+  CHECK(found() == rows(0x03030303));
+  CHECK(DRIVER(cuMemsetD2D8)(at, 24, 4, 8, 4) == CUDA_SUCCESS);
+  CHECK(found() == rows(0x04040404));
+  CHECK(DRIVER(cuMemsetD2D8Async)(at, 24, 5, 8, 4, stream) == CUDA_SUCCESS);
+  CHECK(found() == rows(0x05050505));
+  OK(cudaMemset2D(memory, 24, 6, 8, 4));
+  CHECK(found() == rows(0x06060606));
+  OK(cudaMemset2DAsync(memory, 24, 7, 8, 4, stream));
+  CHECK(found() == rows(0x07070707));
+  CHECK(DRIVER(cuStreamWriteValue32)(stream, at + 4, 77, 0) == CUDA_SUCCESS);
+  auto one = rows(0x07070707);
+  one[1] = 77;
+  CHECK(found() == one);
+  OK(cudaStreamDestroy(stream));
+  OK(cudaFree(memory));
+}
+
+TEST_CASE("what is out of bounds, not aligned, or rows that overlap, is not set") {
+  constexpr std::size_t kBytes = 4 * 24;
+  void* memory = nullptr;
+  OK(cudaMalloc(&memory, kBytes));
+  OK(cudaMemset(memory, 7, kBytes));
+  const auto at = reinterpret_cast<CUdeviceptr>(memory);
+  cudaGetLastError();
+  CHECK(cuMemsetD32(at, 1, kBytes / 4 + 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemsetD32(at, 1, ~std::size_t{0}) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemsetD32(at + 2, 1, 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuStreamWriteValue32(nullptr, at + 2, 1, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemsetD16(at + 1, 1, 1) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemsetD2D32(at, 4, 1, 2, 2) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemsetD2D32(at, 26, 1, 2, 2) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemsetD2D32(at, 24, 1, 2, 5) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  CHECK(cudaMemset2D(memory, 4, 1, 8, 4) == cudaErrorInvalidValue);
+  CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+  unsigned char bytes[kBytes];
+  OK(cudaMemcpy(bytes, memory, kBytes, cudaMemcpyDefault));
+  CHECK(std::all_of(bytes, bytes + kBytes, [](unsigned char b) { return b == 7; }));
+  OK(cudaFree(memory));
+}
+
 TEST_CASE("the driver's current context is that of the device that the runtime has chosen") {
   int devices = 0;
   OK(cudaGetDeviceCount(&devices));

@@ -51,20 +51,19 @@ bool is_name_list(std::string_view text) {
   return text.size() <= 256 && text.find_first_not_of(kTakes) == std::string_view::npos;
 }
 
-/// Names, prefixes with a star, ports: "mlx5_0:2,rxe*", excluded from a ^ on. Whether there are
-/// such devices is not known here.
+/// Names, prefixes with a star, ports: "mlx5_0:2,rxe*,bnxt*:1", excluded from a ^ on. Whether there
+/// are such devices is not known here.
 bool is_device_rule(std::string_view text) {
   if (text.size() > 256) return false;
   while (!text.empty()) {
     std::string_view word = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
     if (word.starts_with('^')) word.remove_prefix(1);
-    if (word.ends_with('*')) {
-      word.remove_suffix(1);
-    } else if (const auto colon = word.find(':'); colon != std::string_view::npos) {
+    if (const auto colon = word.find(':'); colon != std::string_view::npos) {
       if (!parse_integer(word.substr(colon + 1), 1, 255)) return false;
       word = word.substr(0, colon);
     }
+    if (word.ends_with('*')) word.remove_suffix(1);
     constexpr auto kInName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     if (word.empty() || word.find_first_not_of(kInName) != std::string_view::npos) return false;
   }
@@ -177,7 +176,8 @@ const std::array<Knob, 19> kKnobs{{
         "an algorithm's name, name:2 for twice its lanes, or collective=name pairs separated by "
         "commas, ^name to forbid one (see tutti info)"),
     text_knob<&Settings::transport, is_name_list>("TUTTI_TRANSPORT", "transport",
-                                                  "a transport's name (see tutti info)"),
+                                                  "a transport's name (see tutti info), or ^ and "
+                                                  "names to exclude, separated by commas"),
     {"TUTTI_SLOT_BYTES", "slot_bytes", "0 or bytes up to 1024M, with K or M for KiB or MiB",
      [](Settings& s, std::string_view text) {
        return assign(s.slot_bytes, parse_bytes(text, kMostSlotBytes));
@@ -294,17 +294,32 @@ Status check_settings(const Settings& settings) {
   return ok();
 }
 
-Result<Settings> Settings::from_environment() {
+Status check_setting(std::string_view variable, std::string_view value) {
+  Settings scratch;
+  for (const Knob& knob : kKnobs) {
+    if (variable != knob.variable) continue;
+    return knob.set(scratch, value) ? ok() : Status(refused(knob, variable, value));
+  }
+  return Error{Code::kInvalidArgument, fmt::format("{}: no setting has that name", variable)};
+}
+
+Result<Settings> settings_or(const std::function<std::string(std::string_view)>& otherwise) {
   Settings settings;
   for (const Knob& knob : kKnobs) {
-    const char* value = std::getenv(knob.variable);
-    if (value == nullptr || *value == 0) continue;  // Empty means unset, as in most shells' use.
+    const char* set = std::getenv(knob.variable);
+    const bool unset = set == nullptr || *set == 0;  // Empty means unset, as in most shells' use.
+    const std::string value = unset ? otherwise(knob.variable) : set;
+    if (value.empty()) continue;
     if (!knob.set(settings, value)) return refused(knob, knob.variable, value);
   }
   // Logging is the process's: the last one to read the environment decides.
   log::set_level(log::parse_level(settings.log).value_or(log::Level::kWarn));
   warn_of_unknown_variables();
   return settings;
+}
+
+Result<Settings> Settings::from_environment() {
+  return settings_or([](std::string_view) { return std::string(); });
 }
 
 std::string default_tuning_file() {

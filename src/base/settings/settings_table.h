@@ -1,6 +1,7 @@
 // File: base/settings/settings_table.h: the settings as rows, for code that prints them, and where
 // files are that a user has once for all programs.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,14 @@ struct SettingRow {
 
 /// One row per setting, in the order of tutti/settings.h.
 std::vector<SettingRow> setting_rows(const Settings& settings);
+
+/// As Settings::from_environment, but what no variable sets is what `otherwise` says of it, by the
+/// variable's name; empty: the default.
+Result<Settings> settings_or(const std::function<std::string(std::string_view)>& otherwise);
+
+/// Ok if the setting of that variable takes that value; else kInvalidArgument, which says what it
+/// takes.
+Status check_setting(std::string_view variable, std::string_view value);
 
 /// Whether every field has a value that its variable would take: programs may assign what they
 /// like. kInvalidArgument in one line that names the first that has not.

@@ -140,9 +140,15 @@ Rule parse_rule(std::string_view text) {
   return rule;
 }
 
-bool fits(const std::string& word, const Port& port) {
-  if (word.ends_with('*')) return port.device.starts_with(word.substr(0, word.size() - 1));
-  return word == port.device || word == name_of(port);
+/// "mlx5_0", "mlx5_*", either with ":2" for one port.
+bool fits(std::string_view word, const Port& port) {
+  if (const auto colon = word.find(':'); colon != std::string_view::npos) {
+    if (word.substr(colon + 1) != std::to_string(port.number)) return false;
+    word = word.substr(0, colon);
+  }
+  if (!word.ends_with('*')) return word == port.device;
+  word.remove_suffix(1);
+  return port.device.starts_with(word);
 }
 
 /// Where in a list a port is named; the list's size: nowhere.

@@ -56,7 +56,7 @@ inline constexpr std::size_t kMostRails = 8;  // For one rank.
 struct PortPreference {
   std::uint32_t layers = kInfiniBand | kRoce;  // That all ranks have; InfiniBand is taken first.
   /// Which devices to take, best first, by commas: names, prefixes with a star, ports
-  /// ("mlx5_0,mlx5_1:2,rxe*"). From a ^ on they are excluded ("^mlx5_3"). Empty: any.
+  /// ("mlx5_0,mlx5_1:2,rxe*,bnxt*:1"). From a ^ on they are excluded ("^mlx5_3"). Empty: any.
   std::string_view rule{};
   int turn = 0;     // This rank's turn among those of its host,
   int sharers = 1;  // which are so many.

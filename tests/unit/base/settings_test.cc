@@ -27,6 +27,48 @@ TEST_CASE("nothing set, or set to nothing, is the default") {
   }
 }
 
+TEST_CASE("what no variable sets comes from the program's own source, and is checked likewise") {
+  const Environment environment({"TUTTI_"}, {{"TUTTI_LANES", "3"}, {"TUTTI_TRANSPORT", ""}});
+  const auto otherwise = [](std::string_view variable) -> std::string {
+    if (variable == "TUTTI_LANES") return "5";
+    if (variable == "TUTTI_TRANSPORT") return "^verbs";
+    return variable == "TUTTI_TIMEOUT_MS" ? "1234" : "";
+  };
+  const auto settings = settings_or(otherwise);
+  REQUIRE(settings);
+  CHECK(settings->lanes == 3);
+  CHECK(settings->transport == "^verbs");
+  CHECK(settings->timeout == std::chrono::milliseconds(1234));
+  CHECK(settings->gpudirect == Settings{}.gpudirect);
+  const auto wrong =
+      settings_or([](std::string_view variable) { return variable == "TUTTI_SPIN" ? "x" : ""; });
+  REQUIRE(!wrong);
+  CHECK(wrong.error().what.find("TUTTI_SPIN='x'") != std::string::npos);
+  CHECK(check_setting("TUTTI_LANES", "64"));
+  CHECK(check_setting("TUTTI_LANES", "65").error().what.find("from 0 to 64") != std::string::npos);
+  CHECK(!check_setting("TUTTI_NONE", "1"));
+}
+
+TEST_CASE("log lines take the form and the place of another library") {
+  std::FILE* const file = std::tmpfile();
+  REQUIRE(file != nullptr);
+  log::write_as(file, [](log::Level level) {
+    return level == log::Level::kOff ? std::string() : "head " + std::to_string(int(level)) + " ";
+  });
+  log::set_level(log::Level::kInfo);
+  log::debug("not {}", "written");
+  log::info("an {}", "info");
+  log::write(log::Level::kOff, "without a head");
+  log::set_level(log::Level::kWarn);
+  log::info("not written");
+  log::warn("a warning");
+  std::rewind(file);
+  char text[256] = {};
+  const std::size_t read = std::fread(text, 1, sizeof text - 1, file);
+  CHECK(std::string(text, read) == "head 2 an info\nwithout a head\nhead 3 a warning\n");
+  log::write_as(stderr, [](log::Level) { return std::string("[tutti] "); });
+}
+
 TEST_CASE("every setting takes its edges, and refuses what lies beyond in one line that helps") {
   struct Domain {
     std::vector<std::string> takes, refuses;
@@ -38,7 +80,8 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_ALGORITHM",
        {{"ring", "all_reduce=ring,broadcast=binomial", "^ring,gather=^direct"},
         {"Ring", "ring;tree", "a b", "a\nb"}}},
-      {"TUTTI_TRANSPORT", {{"shared_memory"}, {"shared-memory", std::string(257, 'a')}}},
+      {"TUTTI_TRANSPORT",
+       {{"shared_memory", "^verbs,ucx"}, {"shared-memory", std::string(257, 'a')}}},
       {"TUTTI_SLOT_BYTES",
        {{"0", "1", "64K", "1024M", "1073741824"},
         {"1025M", "1073741825", "-1", "K", "1k", "1G", "99999999999999999999M"}}},
@@ -60,8 +103,9 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_NET_INTERFACES", {{"eth0,ib*", "^docker0"}, {"a\nb", std::string(257, 'a')}}},
       {"TUTTI_GPUDIRECT", {{"auto", "on", "off"}, {"yes", "On", "1", "auto,on"}}},
       {"TUTTI_RDMA_DEVICES",
-       {{"mlx5_0,rxe*", "^mlx5_3", "mlx5_0:2"},
-        {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0"}}},
+       {{"mlx5_0,rxe*", "^mlx5_3", "mlx5_0:2", "mlx5_*:2"},
+        {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0",
+         "*:1"}}},
       {"TUTTI_LOG", {{"trace", "debug", "info", "warn", "error", "off"}, {"warning", "WARN", "3"}}},
   };
   for (const SettingRow& row : setting_rows({})) {

@@ -441,5 +441,26 @@ TEST_CASE("exchange and the kinds judge their arguments") {
   CHECK(unique_id_rendezvous(UniqueId{}, soon).error().code == Code::kInvalidArgument);
 }
 
+TEST_CASE("jobs of different names share the port of one process, and see their own store") {
+  const int port = free_port("127.0.0.1");
+  const auto join = [port](int rank, std::string_view job) {
+    return tcp_rendezvous("127.0.0.1", port, Rank{rank}, Deadline::after(60s), "secret", job);
+  };
+  const auto first = join(0, "first"), second = join(0, "second");
+  REQUIRE(first);
+  REQUIRE(second);
+  REQUIRE((*first)->put("key", Bytes(1)));
+  REQUIRE((*second)->put("key", Bytes(2)));
+  const auto of_first = join(1, "first"), of_second = join(1, "second");
+  REQUIRE(of_first);
+  REQUIRE(of_second);
+  const auto soon = Deadline::after(10s);
+  const auto one = (*of_first)->get("key", soon), two = (*of_second)->get("key", soon);
+  REQUIRE(one);
+  REQUIRE(two);
+  CHECK(one->size() == 1);
+  CHECK(two->size() == 2);
+}
+
 }  // namespace
 }  // namespace tutti

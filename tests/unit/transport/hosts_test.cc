@@ -98,6 +98,21 @@ Settings settings_with_topology(const std::vector<int>& hosts, const Settings& s
 
 }  // namespace
 
+TEST_CASE("a transport is the first that joins all, one that is forced, or none that is excluded") {
+  const std::vector<Peer> peers{peer_of(1, 0), peer_of(2, 0)};
+  const auto chosen = [&peers](std::string_view rule) -> std::string {
+    const auto transport = choose_transport(peers, rule);
+    return transport ? std::string((*transport)->name) : transport.error().to_string();
+  };
+  CHECK(chosen("tcp") == "tcp");
+  CHECK(chosen("^verbs") == "tcp");
+  CHECK(chosen("^no_such_thing,verbs") == "tcp");
+  CHECK_THAT(chosen("vebs"), Catch::Contains("no transport is called 'vebs'"));
+  CHECK(chosen("^verbs,tcp") != "tcp");
+  CHECK_THAT(chosen("^in_process,shared_memory,verbs,tcp,ucx"),
+             Catch::Contains("no transport is left by '^in_process"));
+}
+
 TEST_CASE("What the user or a table says goes before a topology") {
   using List = std::vector<int>;
   const List four{0, 1, 2, 3};

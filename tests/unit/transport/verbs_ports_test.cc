@@ -141,6 +141,8 @@ TEST_CASE("the fastest port is taken, equal ones in turn, and a rule decides bef
   CHECK(chosen(ports, {.rule = "rxe*"}) == "rxe0:1");
   CHECK(chosen(ports, {.rule = "rxe0,mlx5_2"}) == "rxe0:1");
   CHECK(chosen(ports, {.rule = "mlx5_0:1"}) == "mlx5_0:1");
+  CHECK(chosen(ports, {.rule = "mlx5_0*:1"}) == "mlx5_0:1");
+  CHECK_THAT(chosen(ports, {.rule = "mlx5_0*:2"}), Contains("not in TUTTI_RDMA_DEVICES"));
   CHECK(chosen(ports, {.rule = "^mlx5_1"}) == "mlx5_2:1");
   CHECK(chosen(ports, {.rule = "mlx5*,^mlx5_1,mlx5_2"}) == "mlx5_0:1");
   CHECK(chosen(ports, {.rule = "mlx5*", .turn = 1, .sharers = 2}) == "mlx5_2:1");

@@ -1,0 +1,361 @@
+#include "environment.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "base/settings/settings_table.h"
+#include "debug.h"
+
+namespace tutti::nccl {
+namespace {
+
+// Bounds of what is read: more is refused, or left out.
+constexpr std::size_t kMostNameBytes = 64, kMostValueBytes = 4096, kMostNames = 16;
+constexpr std::size_t kMostFileBytes = std::size_t{64} << 10, kMostVariables = 256;
+constexpr int kUsualLanes = 16;  // A communicator that has its devices to itself has so many.
+constexpr int kMostLanes = 64;
+
+std::optional<int> parse_number(std::string_view text, int least, int most) {
+  int value = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failure != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value >= least && value <= most ? std::optional(value) : std::nullopt;
+}
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_printable(char c) { return c >= ' ' && c < 127; }
+
+/// NCCL ignores the case of words.
+std::string upper(std::string_view text) {
+  std::string word(text);
+  for (char& c : word) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return word;
+}
+
+bool is_name(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return is_letter(c) || is_digit(c) || c == '_' || c == '-' || c == '.' || c == '@';
+  });
+}
+
+/// NCCL's lists of names ("eth,ib", "=mlx5_0:1", "^docker", "^=eth0") as our rules: a name stands
+/// for all that begin so, except behind =; ^ and = hold for the whole list.
+std::optional<std::string> parse_names(std::string_view text, bool ports) {
+  std::string rule;
+  if (text.starts_with('^')) rule = "^", text.remove_prefix(1);
+  const bool exact = text.starts_with('=');
+  if (exact) text.remove_prefix(1);
+  std::size_t names = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (word.empty()) continue;
+    const auto colon = word.find(':');
+    const std::string_view port = word.substr(std::min(word.size(), colon));
+    if (!port.empty() && !parse_number(port.substr(1), 1, 255)) return std::nullopt;
+    if (!is_name(word.substr(0, colon)) || ++names > kMostNames) return std::nullopt;
+    if (names > 1) rule += ',';
+    rule += word.substr(0, colon);
+    if (!exact) rule += '*';
+    if (ports) rule += port;
+  }
+  return names == 0 ? std::nullopt : std::optional(rule);
+}
+
+std::optional<std::string> interfaces(std::string_view text, const std::string& /*before*/) {
+  return parse_names(text, false);
+}
+
+std::optional<std::string> devices(std::string_view text, const std::string& /*before*/) {
+  return parse_names(text, true);
+}
+
+/// Excludes the other family's addresses, behind whatever interfaces there are.
+std::optional<std::string> family(std::string_view text, const std::string& before) {
+  const std::string word = upper(text);
+  if (word != "AF_INET" && word != "AF_INET6") return std::nullopt;
+  const std::string others = word == "AF_INET" ? "::/0" : "0.0.0.0/0";
+  if (before.starts_with('^')) return before + "," + others;
+  return before + (before.empty() ? "^" : ",^") + others;
+}
+
+std::optional<std::string> no_rdma(std::string_view text, const std::string& before) {
+  const auto number = parse_number(text, 0, 1);
+  if (!number) return std::nullopt;
+  return *number == 1 ? "^verbs" : before;
+}
+
+std::optional<std::string> network(std::string_view text, const std::string& before) {
+  const std::string word = upper(text);
+  if (word == "SOCKET") return "^verbs";
+  return word == "IB" ? std::optional(before) : std::nullopt;
+}
+
+/// How far a NIC may be from a device: NCCL's words, and its older numbers.
+std::optional<std::string> gpudirect(std::string_view text, const std::string& /*before*/) {
+  constexpr std::string_view kOff[] = {"LOC", "0"}, kAlways[] = {"SYS", "5"};
+  constexpr std::string_view kNear[] = {"PIX", "PXB", "P2C", "PXN", "PHB", "1", "2", "3", "4"};
+  const std::string word = upper(text);
+  if (std::ranges::find(kOff, word) != std::end(kOff)) return "off";
+  if (std::ranges::find(kAlways, word) != std::end(kAlways)) return "on";
+  return std::ranges::find(kNear, word) != std::end(kNear) ? std::optional("auto") : std::nullopt;
+}
+
+/// A least number raises the usual one, a greatest one lowers it; else that stays.
+std::optional<std::string> least_lanes(std::string_view text, const std::string& before) {
+  const auto number = parse_number(text, 1, kMostLanes);
+  if (!number) return std::nullopt;
+  return *number > kUsualLanes ? std::to_string(*number) : before;
+}
+
+std::optional<std::string> most_lanes(std::string_view text, const std::string& before) {
+  const auto number = parse_number(text, 1, 1 << 20);
+  if (!number) return std::nullopt;
+  const int lanes = before.empty() ? kUsualLanes : parse_number(before, 1, kMostLanes).value_or(1);
+  return *number < lanes ? std::to_string(*number) : before;
+}
+
+constexpr std::string_view kLevels[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
+
+std::optional<std::string> log_level(std::string_view text, const std::string& /*before*/) {
+  std::string word = upper(text);
+  if (word == "ABORT") word = "INFO";  // NCCL's level between INFO and TRACE.
+  if (std::ranges::find(kLevels, word) == std::end(kLevels)) return std::nullopt;
+  return word == "INFO" ? "info" : word == "TRACE" ? "trace" : "warn";
+}
+
+std::optional<std::string> any(std::string_view text, const std::string& /*before*/) {
+  return std::string(text);
+}
+
+std::optional<std::string> zero_or_one(std::string_view text, const std::string& /*before*/) {
+  return parse_number(text, 0, 1) ? std::optional(std::string(text)) : std::nullopt;
+}
+
+std::optional<std::string> place(std::string_view text, const std::string& /*before*/) {
+  return parse_place(text) ? std::optional(std::string(text)) : std::nullopt;
+}
+
+// A variable that changes what others have made comes behind them.
+constexpr Variable kVariables[] = {
+    {"NCCL_DEBUG", "TUTTI_LOG", "VERSION, WARN, INFO, TRACE or NONE", "see below", log_level},
+    {"NCCL_DEBUG_FILE", "", "a file's name, with %h and %p", "the log goes there instead of stdout",
+     any},
+    {"NCCL_DEBUG_SUBSYS", "", "anything", "accepted: all parts write their lines", any},
+    {"NCCL_CONF_FILE", "", "a file's name", "read instead of `~/.nccl.conf`", any},
+    {"NCCL_COMM_ID", "", "host:port or [IPv6]:port", "see below", place},
+    {"NCCL_COMM_BLOCKING", "", "0 or 1", "goes before the program's `blocking`", zero_or_one},
+    {"NCCL_SOCKET_IFNAME", "TUTTI_NET_INTERFACES",
+     "prefixes of names, separated by commas; = before them: names; ^ first: all others",
+     "for TCP between hosts", interfaces},
+    {"NCCL_SOCKET_FAMILY", "TUTTI_NET_INTERFACES", "AF_INET or AF_INET6",
+     "excludes the other's addresses", family},
+    {"NCCL_IB_HCA", "TUTTI_RDMA_DEVICES",
+     "prefixes of names, each with a :port or without, separated by commas; = before them: names; "
+     "^ first: all others",
+     "for RDMA", devices},
+    {"NCCL_IB_DISABLE", "TUTTI_TRANSPORT", "0 or 1", "1: no RDMA", no_rdma},
+    {"NCCL_NET", "TUTTI_TRANSPORT", "IB or Socket", "Socket: no RDMA; there are no plugins",
+     network},
+    {"NCCL_NET_GDR_LEVEL", "TUTTI_GPUDIRECT", "LOC, PIX, PXB, P2C, PXN, PHB or SYS, or 0 to 5",
+     "LOC: off; SYS: on; between them: auto", gpudirect},
+    {"NCCL_MIN_NCHANNELS", "TUTTI_LANES", "1 to 64", "if more than 16: as many lanes", least_lanes},
+    {"NCCL_MIN_CTAS", "TUTTI_LANES", "1 to 64", "the same", least_lanes},
+    {"NCCL_MAX_NCHANNELS", "TUTTI_LANES", "a number from 1 on", "if less than 16: as many lanes",
+     most_lanes},
+    {"NCCL_MAX_CTAS", "TUTTI_LANES", "a number from 1 on", "the same", most_lanes},
+    {"NCCL_VERSION", "", "anything", "container images set it", any},
+    {"NCCL_ASYNC_ERROR_HANDLING", "", "anything", "torch reads it", any},
+    {"NCCL_BLOCKING_WAIT", "", "anything", "torch reads it", any},
+    {"NCCL_ALGO", "", "", "instead: `TUTTI_ALGORITHM`, with other names"},
+    {"NCCL_PROTO", "", "", "instead: `TUTTI_ALGORITHM`, with other names"},
+    {"NCCL_IB_GID_INDEX", "", "", "the GID of RoCE v2 is found by its address"},
+    {"NCCL_P2P_DISABLE", "", "", "whether devices reach each other is tried"},
+    {"NCCL_SHM_DISABLE", "", "", "shared memory needs no room in /dev/shm"},
+    {"NCCL_TOPO_FILE", "", "",
+     "instead: `TUTTI_TOPOLOGY`, a file of `tutti topo export --from FILE -o FILE`"},
+    {"NCCL_TOPO_DUMP_FILE", "", "", "instead: `tutti topo export -o FILE`"},
+};
+
+/// In a line of the log: bounded, and no control characters.
+std::string shown(std::string_view value) {
+  std::string text(value.substr(0, kMostNameBytes));
+  for (char& c : text) c = is_printable(c) ? c : '?';
+  return value.size() > kMostNameBytes ? text + "..." : text;
+}
+
+void read_one(const Variable& variable, const std::string& text, Environment& result) {
+  const bool sound = text.size() <= kMostValueBytes && std::ranges::all_of(text, is_printable);
+  const std::string before =
+      variable.setting.empty() ? "" : result.settings[std::string(variable.setting)];
+  auto value = sound ? variable.parse(text, before) : std::nullopt;
+  const bool sets = value && !variable.setting.empty() && !value->empty();
+  if (!value || (sets && !check_setting(variable.setting, *value))) {
+    result.complaints.push_back(fmt::format("{}='{}' has no effect: it takes {}", variable.name,
+                                            shown(text), variable.takes));
+    return;
+  }
+  if (variable.setting.empty()) result.own[std::string(variable.name)] = *value;
+  if (sets) {
+    result.settings[std::string(variable.setting)] = *value;
+    result.notes.push_back(fmt::format("{} set by environment to {} ({}={})", variable.name,
+                                       shown(text), variable.setting, shown(*value)));
+  }
+  if (variable.name == "NCCL_DEBUG") result.own["NCCL_DEBUG"] = upper(text);
+}
+
+/// "NCCL_ALGO (instead: ...), NCCL_BUFFSIZE and 3 more".
+std::string name_ignored(const Values& set) {
+  std::string line;
+  std::size_t count = 0;
+  for (const auto& [name, text] : set) {
+    const auto* const known = std::ranges::find(kVariables, name, &Variable::name);
+    const bool has_meaning = known != std::end(kVariables) && known->parse != nullptr;
+    if (has_meaning || text.empty() || ++count > kMostNames) continue;
+    line += (line.empty() ? "" : ", ") + shown(name);
+    if (known == std::end(kVariables)) continue;
+    std::string note(known->note);
+    std::erase(note, '`');
+    line += " (" + note + ")";
+  }
+  if (count > kMostNames) line += fmt::format(" and {} more", count - kMostNames);
+  return line.empty() ? line : "variables without a meaning here: " + line;
+}
+
+/// False: the file can't be read.
+bool add_file(Values& set, const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return false;
+  std::string text(kMostFileBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  add_configuration(set, text);
+  return true;
+}
+
+std::string of_process(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+/// What the configuration files say, NCCL's order: the user's goes before the system's.
+const Values& configured() {
+  static const Values all = [] {
+    Values read;
+    const std::string named = of_process("NCCL_CONF_FILE"), home = of_process("HOME");
+    if (!named.empty())
+      static_cast<void>(add_file(read, named));
+    else if (!home.empty())
+      static_cast<void>(add_file(read, home + "/.nccl.conf"));
+    static_cast<void>(add_file(read, "/etc/nccl.conf"));
+    return read;
+  }();
+  return all;
+}
+
+/// This process's variables, and behind them those of the files.
+Values collect() {
+  Values set;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const auto equals = text.find('=');
+    if (!text.starts_with("NCCL_") || equals == std::string_view::npos) continue;
+    set.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  for (const auto& [name, value] : configured()) set.emplace(name, value);
+  return set;
+}
+
+}  // namespace
+
+std::span<const Variable> variables() { return kVariables; }
+
+Environment read_variables(const Values& set) {
+  Environment result;
+  for (const Variable& variable : kVariables) {
+    const auto found = set.find(variable.name);
+    // Empty means unset, as in most shells' use.
+    if (found == set.end() || found->second.empty() || variable.parse == nullptr) continue;
+    read_one(variable, found->second, result);
+  }
+  std::erase_if(result.settings, [](const auto& entry) { return entry.second.empty(); });
+  result.ignored = name_ignored(set);
+  return result;
+}
+
+void add_configuration(Values& set, std::string_view text) {
+  std::size_t added = 0;
+  while (!text.empty() && added < kMostVariables) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const auto equals = line.find('=');
+    if (equals == std::string_view::npos || equals > kMostNameBytes) continue;
+    if (!line.starts_with("NCCL_") || line.size() - equals > kMostValueBytes) continue;
+    set.emplace(line.substr(0, equals), line.substr(equals + 1));
+    ++added;
+  }
+}
+
+DebugLevel debug_level(const Environment& environment) {
+  const auto found = environment.own.find("NCCL_DEBUG");
+  if (found == environment.own.end()) return DebugLevel::kNone;
+  const auto* const level = std::ranges::find(kLevels, found->second);
+  return level == std::end(kLevels) ? DebugLevel::kInfo  // ABORT.
+                                    : static_cast<DebugLevel>(level - std::begin(kLevels));
+}
+
+std::string expand_file_name(std::string_view text, std::string_view host, int process) {
+  std::string name;
+  for (std::size_t i = 0; i < text.size() && name.size() < kMostValueBytes; ++i) {
+    const char next = text[i] == '%' && i + 1 < text.size() ? text[i + 1] : '\0';
+    if (next == 'h') name += host;
+    if (next == 'p') name += std::to_string(process);
+    if (next == '%') name += '%';
+    if (next == 'h' || next == 'p' || next == '%')
+      ++i;
+    else
+      name += text[i];
+  }
+  return name;
+}
+
+std::optional<Place> parse_place(std::string_view text) {
+  constexpr std::size_t kMostHostBytes = 100;  // A unique id has to hold it.
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  std::string_view host = text.substr(0, colon);
+  const auto port = parse_number(text.substr(colon + 1), 1, 65535);
+  const bool bracketed = host.starts_with('[') && host.ends_with(']') && host.size() > 2;
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const bool is_host = std::ranges::all_of(host, [&](char c) {
+    return is_name({&c, 1}) || (bracketed && (c == ':' || c == '%'));
+  });
+  if (!port || host.empty() || host.size() > kMostHostBytes || !is_host) return std::nullopt;
+  return Place{std::string(host), *port};
+}
+
+const Environment& environment() {
+  static const Environment one = [] {
+    Environment read = read_variables(collect());
+    start_debug(read);
+    return read;
+  }();
+  return one;
+}
+
+std::string value_of(const char* variable) {
+  std::string value = of_process(variable);
+  if (!value.empty()) return value;
+  const auto found = configured().find(variable);
+  return found != configured().end() ? found->second : "";
+}
+
+}  // namespace tutti::nccl

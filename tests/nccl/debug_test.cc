@@ -1,0 +1,183 @@
+// What libnccl writes with NCCL_DEBUG, and where ranks meet with NCCL_COMM_ID: in processes of
+// their own, since a process reads its variables once.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <regex>
+
+#include "client.h"
+#include "support/environment.h"
+#include "support/meetings.h"
+#include "support/processes.h"
+
+using tutti::test::Environment;
+using tutti::test::Processes;
+using tutti::test::ScratchDirectory;
+
+namespace {
+
+std::string last() { return ncclGetLastError(nullptr); }
+
+constexpr std::size_t kCount = 1 << 18;
+
+/// Two ranks in this process: a broadcast, a mistake made three times, an abort and an end.
+std::string live() {
+  ncclComm_t comms[2];
+  if (ncclCommInitAll(comms, 2, nullptr) != ncclSuccess) return last();
+  void* data[2];
+  ncclGroupStart();
+  for (int rank = 0; rank < 2; ++rank) {
+    cudaSetDevice(rank);
+    if (ncclMemAlloc(&data[rank], kCount * sizeof(int)) != ncclSuccess) return last();
+    if (ncclBroadcast(data[rank], data[rank], kCount, ncclInt, 0, comms[rank], nullptr) !=
+        ncclSuccess)
+      return last();
+  }
+  if (ncclGroupEnd() != ncclSuccess) return last();
+  for (int rank = 0; rank < 2; ++rank) {
+    cudaSetDevice(rank);
+    cudaDeviceSynchronize();
+  }
+  for (int i = 0; i < 3; ++i) {
+    if (ncclSend(data[0], 1, ncclInt, 9, comms[0], nullptr) != ncclInvalidArgument) return "sent";
+  }
+  return ncclCommDestroy(comms[0]) == ncclSuccess && ncclCommAbort(comms[1]) == ncclSuccess
+             ? ""
+             : last();
+}
+
+/// What a process writes into its NCCL_DEBUG_FILE while it lives, with these variables too.
+std::string written(std::map<std::string, std::string> variables) {
+  const ScratchDirectory scratch;
+  variables["NCCL_DEBUG_FILE"] = scratch.path() + "/%h.%p.log";
+  variables["HOME"] = scratch.path();
+  {
+    const Environment environment({"NCCL_", "TUTTI_LOG"}, variables);
+    Processes processes(1, [](int) { return live(); });
+    REQUIRE(processes.wait(0) == 0);
+  }
+  std::string text;
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path())) {
+    std::ifstream file(entry.path());
+    text.append(std::istreambuf_iterator<char>(file), {});
+  }
+  return text;
+}
+
+std::size_t count(const std::string& text, const std::string& pattern) {
+  const std::regex expression(pattern);
+  return static_cast<std::size_t>(std::distance(
+      std::sregex_iterator(text.begin(), text.end(), expression), std::sregex_iterator()));
+}
+
+}  // namespace
+
+TEST_CASE("NCCL_DEBUG=INFO writes lines that users of NCCL know") {
+  const std::string text = written({{"NCCL_DEBUG", "INFO"},
+                                    {"NCCL_DEBUG_SUBSYS", "INIT,NET"},
+                                    {"NCCL_MAX_CTAS", "8"},
+                                    {"NCCL_ALGO", "Ring"}});
+  INFO(text);
+  const std::string head = R"([^ \n]+:\d+:\d+ \[\d+\] NCCL )";
+  const std::string comm = R"(comm 0x[0-9a-f]+ rank [01] nranks 2 cudaDev [01] busId [0-9a-f]+ )"
+                           R"(commId 0x[0-9a-f]+ - )";
+  CHECK(count(text, "(^|\n)" + head + "INFO NCCL version 2\\.30\\.7\\+tutti") == 1);
+  CHECK(count(text, "\n" + head + "INFO ncclCommInitAll " + comm + "Init START") == 2);
+  CHECK(count(text, "\n" + head + "INFO ncclCommInitAll " + comm + "Init COMPLETE") == 2);
+  CHECK(count(text, "\n" + head + "INFO ncclCommDestroy " + comm + "Destroy COMPLETE") == 1);
+  CHECK(count(text, "\n" + head + "INFO ncclCommAbort " + comm + "Abort COMPLETE") == 1);
+  CHECK(count(text, "NCCL INFO comm 0x[0-9a-f]+ rank 0: to rank 1: ") == 1);
+  CHECK(count(text, "NCCL INFO comm 0x[0-9a-f]+ rank 0: .*8 lanes") == 1);
+  CHECK(count(text, "rank 0: plans chosen:") == 1);
+  CHECK(count(text, "\\[0\\] NCCL INFO comm 0x[0-9a-f]+ rank 1") == 0);
+  CHECK(count(text, "INFO NCCL_MAX_CTAS set by environment to 8 ") == 1);
+  CHECK(count(text, "WARN variables without a meaning here: NCCL_ALGO ") == 1);
+  CHECK(count(text, "WARN [^\n]*ncclSend[^\n]*9") == 1);
+  CHECK(count(text, "(^|\n)(?!" + head + ")[^\n]") == 0);
+  // Both ranks have the same id.
+  std::smatch first;
+  REQUIRE(std::regex_search(text, first, std::regex("commId (0x[0-9a-f]+) - Init COMPLETE")));
+  CHECK(count(text, "commId " + first[1].str() + " - Init COMPLETE") == 2);
+}
+
+TEST_CASE("the lower levels of NCCL_DEBUG write less") {
+  const std::string warnings = written({{"NCCL_DEBUG", "WARN"}, {"NCCL_ALGO", "Ring"}});
+  INFO(warnings);
+  CHECK(count(warnings, "(^|\n)NCCL version 2\\.30\\.7\\+tutti") == 1);
+  CHECK(count(warnings, "NCCL WARN [^\n]*ncclSend") == 1);
+  CHECK(count(warnings, "NCCL WARN variables without a meaning here: NCCL_ALGO") == 1);
+  CHECK(count(warnings, "NCCL INFO") == 0);
+  const std::string version = written({{"NCCL_DEBUG", "VERSION"}, {"NCCL_ALGO", "Ring"}});
+  CHECK(count(version, "\n") == 1);
+  CHECK(count(version, "^NCCL version 2\\.30\\.7\\+tutti") == 1);
+  CHECK(written({{"NCCL_ALGO", "Ring"}}).empty());
+  // A variable of Tutti's goes first.
+  CHECK(count(written({{"NCCL_DEBUG", "INFO"}, {"TUTTI_LOG", "error"}}), "NCCL (INFO|WARN)") == 0);
+}
+
+TEST_CASE("a configuration file counts where the environment says nothing") {
+  const ScratchDirectory scratch;
+  const std::string file = scratch.path() + "/nccl.conf";
+  std::ofstream(file) << "NCCL_DEBUG=INFO\nNCCL_MAX_CTAS=4\n";
+  const std::string text = written({{"NCCL_CONF_FILE", file}, {"NCCL_MAX_CTAS", "2"}});
+  INFO(text);
+  CHECK(count(text, "NCCL version") == 1);
+  CHECK(count(text, "NCCL_MAX_CTAS set by environment to 2 ") == 1);
+}
+
+namespace {
+
+/// A rank that has its own id of NCCL_COMM_ID: two communicators one after the other, and parts.
+std::string meet_twice(int rank, int size) {
+  cudaSetDevice(rank % 2);
+  for (int round = 0; round < 2; ++round) {
+    ncclUniqueId id, again;
+    if (ncclGetUniqueId(&id) != ncclSuccess || ncclGetUniqueId(&again) != ncclSuccess)
+      return last();
+    if (std::memcmp(&id, &again, sizeof id) != 0) return "two ids differ";
+    ncclComm_t comm = nullptr, part = nullptr, grown = nullptr;
+    if (ncclCommInitRank(&comm, size, id, rank) != ncclSuccess) return last();
+    if (ncclCommSplit(comm, 0, rank, &part, nullptr) != ncclSuccess) return last();
+    int excluded = size - 1;
+    if (rank != excluded &&
+        ncclCommShrink(comm, &excluded, 1, &grown, nullptr, NCCL_SHRINK_DEFAULT) != ncclSuccess)
+      return last();
+    int count = 0;
+    if (ncclCommCount(part, &count) != ncclSuccess || count != size) return "wrong size";
+    for (ncclComm_t one : {grown, part, comm}) {
+      if (ncclCommDestroy(one) != ncclSuccess) return last();
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("NCCL_COMM_ID is where all processes meet, each with an id of its own making") {
+  const int size = GENERATE(2, 3);
+  const Environment environment(
+      {"NCCL_"},
+      {{"NCCL_COMM_ID", "127.0.0.1:" + std::to_string(tutti::test::free_port("127.0.0.1"))},
+       {"TUTTI_SECRET", "of the test"}});
+  Processes processes(size, [&](int rank) { return meet_twice(rank, size); });
+  for (int rank = 0; rank < size; ++rank) REQUIRE(processes.wait(rank) == 0);
+}
+
+TEST_CASE(
+    "a rank that waits at NCCL_COMM_ID for rank 0 can be aborted, and a bad address is told") {
+  Processes processes(1, [](int) -> std::string {
+    const std::string place = "127.0.0.1:" + std::to_string(tutti::test::free_port("127.0.0.1"));
+    const Environment environment({"NCCL_"}, {{"NCCL_COMM_ID", place}});
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    if (ncclGetUniqueId(&id) != ncclSuccess) return last();
+    if (ncclCommInitRankConfig(&comm, 2, id, 1, &config) != ncclInProgress) return last();
+    if (ncclCommAbort(comm) != ncclSuccess) return last();
+    setenv("NCCL_COMM_ID", "nowhere", 1);
+    if (ncclGetUniqueId(&id) != ncclInvalidArgument) return "a bad address was taken";
+    return last().find("NCCL_COMM_ID='nowhere'") != std::string::npos ? "" : last();
+  });
+  REQUIRE(processes.wait(0) == 0);
+}

@@ -1,0 +1,199 @@
+// NCCL's own variables: what each becomes, what is refused, and the page that says so.
+#include "compat/nccl/environment.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "base/settings/settings_table.h"
+#include "compat/nccl/debug.h"
+#include "support/catch.h"
+
+using namespace tutti::nccl;
+
+namespace {
+
+/// What the variables make of a setting; "-" if one is refused.
+std::string becomes(const char* setting, const Values& set) {
+  const Environment read = read_variables(set);
+  if (!read.complaints.empty()) return "-";
+  const auto found = read.settings.find(setting);
+  return found == read.settings.end() ? "" : found->second;
+}
+
+std::string page() {
+  std::ifstream file(std::string(std::getenv("TEST_SOURCE_DIR")) + "/docs/nccl.md");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("lists of interfaces and RDMA devices have NCCL's meaning") {
+  const auto interfaces = [](const char* text) {
+    return becomes("TUTTI_NET_INTERFACES", {{"NCCL_SOCKET_IFNAME", text}});
+  };
+  CHECK(interfaces("eth") == "eth*");
+  CHECK(interfaces("eth,ib") == "eth*,ib*");
+  CHECK(interfaces("=eth0,eth1") == "eth0,eth1");
+  CHECK(interfaces("^docker,lo") == "^docker*,lo*");
+  CHECK(interfaces("^=docker0") == "^docker0");
+  CHECK(interfaces("eth0:1,,eth1") == "eth0*,eth1*");
+  for (const char* bad : {"^", "=", ",", "eth 0", "a*", "10.0.0.0/8", "eth0;ls", "=^eth", "eth:x"})
+    CHECK(interfaces(bad) == "-");
+  const auto devices = [](const char* text) {
+    return becomes("TUTTI_RDMA_DEVICES", {{"NCCL_IB_HCA", text}});
+  };
+  CHECK(devices("mlx5") == "mlx5*");
+  CHECK(devices("=mlx5_0:1,mlx5_1:2") == "mlx5_0:1,mlx5_1:2");
+  CHECK(devices("mlx5_0:1,bnxt") == "mlx5_0*:1,bnxt*");
+  CHECK(devices("^=mlx5_3") == "^mlx5_3");
+  CHECK(devices("^mlx5_1:2") == "^mlx5_1*:2");
+  for (const char* bad : {"mlx5_0:0", "mlx5_0:256", ":1", "mlx5 0"}) CHECK(devices(bad) == "-");
+}
+
+TEST_CASE("variables that go together make one setting") {
+  constexpr const char* kInterfaces = "TUTTI_NET_INTERFACES";
+  CHECK(becomes(kInterfaces, {{"NCCL_SOCKET_FAMILY", "AF_INET"}}) == "^::/0");
+  CHECK(becomes(kInterfaces, {{"NCCL_SOCKET_FAMILY", "af_inet6"}}) == "^0.0.0.0/0");
+  CHECK(becomes(kInterfaces, {{"NCCL_SOCKET_FAMILY", "AF_INET"}, {"NCCL_SOCKET_IFNAME", "eth"}}) ==
+        "eth*,^::/0");
+  CHECK(becomes(kInterfaces, {{"NCCL_SOCKET_FAMILY", "AF_INET"}, {"NCCL_SOCKET_IFNAME", "^lo"}}) ==
+        "^lo*,::/0");
+  constexpr const char* kTransport = "TUTTI_TRANSPORT";
+  CHECK(becomes(kTransport, {{"NCCL_IB_DISABLE", "1"}}) == "^verbs");
+  CHECK(becomes(kTransport, {{"NCCL_IB_DISABLE", "0"}}).empty());
+  CHECK(becomes(kTransport, {{"NCCL_NET", "socket"}}) == "^verbs");
+  CHECK(becomes(kTransport, {{"NCCL_NET", "IB"}}).empty());
+  CHECK(becomes(kTransport, {{"NCCL_IB_DISABLE", "1"}, {"NCCL_NET", "IB"}}) == "^verbs");
+  CHECK(becomes(kTransport, {{"NCCL_NET", "AWS Libfabric"}}) == "-");
+  const auto lanes = [](const Values& set) { return becomes("TUTTI_LANES", set); };
+  CHECK(lanes({{"NCCL_MAX_CTAS", "4"}}) == "4");
+  CHECK(lanes({{"NCCL_MAX_CTAS", "32"}}).empty());
+  CHECK(lanes({{"NCCL_MIN_CTAS", "4"}}).empty());
+  CHECK(lanes({{"NCCL_MIN_CTAS", "32"}}) == "32");
+  CHECK(lanes({{"NCCL_MIN_CTAS", "32"}, {"NCCL_MAX_CTAS", "24"}}) == "24");
+  CHECK(lanes({{"NCCL_MAX_NCHANNELS", "2"}}) == "2");
+  CHECK(lanes({{"NCCL_MIN_NCHANNELS", "65"}}) == "-");
+  CHECK(lanes({{"NCCL_MAX_CTAS", "0"}}) == "-");
+  const auto direct = [](const char* text) {
+    return becomes("TUTTI_GPUDIRECT", {{"NCCL_NET_GDR_LEVEL", text}});
+  };
+  CHECK(direct("LOC") == "off");
+  CHECK(direct("phb") == "auto");
+  CHECK(direct("SYS") == "on");
+  CHECK(direct("6") == "-");
+}
+
+TEST_CASE("NCCL_DEBUG is a level of the log, and a file's name has the host and the process") {
+  const auto read = [](const char* text) { return read_variables({{"NCCL_DEBUG", text}}); };
+  CHECK(debug_level(read_variables({})) == DebugLevel::kNone);
+  CHECK(debug_level(read("version")) == DebugLevel::kVersion);
+  CHECK(read("VERSION").settings.at("TUTTI_LOG") == "warn");
+  CHECK(debug_level(read("WARN")) == DebugLevel::kWarn);
+  CHECK(debug_level(read("Info")) == DebugLevel::kInfo);
+  CHECK(read("info").settings.at("TUTTI_LOG") == "info");
+  CHECK(debug_level(read("ABORT")) == DebugLevel::kInfo);
+  CHECK(debug_level(read("TRACE")) == DebugLevel::kTrace);
+  CHECK(read("TRACE").settings.at("TUTTI_LOG") == "trace");
+  CHECK(debug_level(read("LOUD")) == DebugLevel::kNone);
+  CHECK(read("LOUD").complaints.size() == 1);
+  CHECK(expand_file_name("/tmp/%h.%p.%%.%x%", "node1", 42) == "/tmp/node1.42.%.%x%");
+}
+
+TEST_CASE("an address is a host and a port") {
+  const auto shown = [](const char* text) {
+    const auto place = parse_place(text);
+    return place ? place->host + " " + std::to_string(place->port) : "-";
+  };
+  CHECK(shown("10.0.0.1:29500") == "10.0.0.1 29500");
+  CHECK(shown("node-1.cluster:1") == "node-1.cluster 1");
+  CHECK(shown("[fe80::1%eth0]:65535") == "fe80::1%eth0 65535");
+  for (const char* bad : {"", ":", "host", "host:", ":1", "host:0", "host:65536", "fe80::1:99999",
+                          "a b:1", "[]:1", "host:1x"})
+    CHECK(shown(bad) == "-");
+  CHECK(!parse_place(std::string(101, 'a') + ":1"));
+}
+
+TEST_CASE("what is refused, and what has no meaning, is told in one line each") {
+  const Environment read = read_variables({{"NCCL_IB_DISABLE", "yes\n"},
+                                           {"NCCL_SOCKET_IFNAME", std::string(5000, 'a')},
+                                           {"NCCL_ALGO", "Ring"},
+                                           {"NCCL_BUFFSIZE", "4194304"},
+                                           {"NCCL_PROTO", ""},
+                                           {"NCCL_VERSION", "2.30"},
+                                           {"NCCL_MAX_CTAS", "8"}});
+  REQUIRE(read.complaints.size() == 2);
+  for (const std::string& line : read.complaints) {
+    CHECK(line.size() < 400);
+    CHECK(line.find('\n') == std::string::npos);
+  }
+  CHECK(read.complaints[1] == "NCCL_IB_DISABLE='yes?' has no effect: it takes 0 or 1");
+  CHECK(read.ignored ==
+        "variables without a meaning here: NCCL_ALGO (instead: TUTTI_ALGORITHM, with other "
+        "names), NCCL_BUFFSIZE");
+  CHECK(read.notes ==
+        std::vector<std::string>{"NCCL_MAX_CTAS set by environment to 8 (TUTTI_LANES=8)"});
+  Values many;
+  for (int i = 0; i < 1000; ++i) many["NCCL_X" + std::to_string(i) + std::string(100, 'y')] = "1";
+  CHECK(read_variables(many).ignored.size() < 2000);
+  CHECK(read_variables(many).ignored.find(" and 984 more") != std::string::npos);
+}
+
+TEST_CASE("configuration files give what the environment does not") {
+  Values set{{"NCCL_DEBUG", "WARN"}};
+  add_configuration(set,
+                    "# NCCL_ALGO=Ring\nNCCL_DEBUG=INFO\nNCCL_IB_HCA==mlx5_0\r\nPATH=/x\n"
+                    "NCCL_NET\nNCCL_SOCKET_IFNAME=eth0");
+  CHECK(set ==
+        Values{{"NCCL_DEBUG", "WARN"}, {"NCCL_IB_HCA", "=mlx5_0"}, {"NCCL_SOCKET_IFNAME", "eth0"}});
+  std::string much;
+  for (int i = 0; i < 1000; ++i) much += "NCCL_X" + std::to_string(i) + "=1\n";
+  add_configuration(set, much + "NCCL_Y=" + std::string(5000, 'y'));
+  CHECK(set.size() <= 3 + 256);
+}
+
+TEST_CASE("no text is too odd") {
+  std::mt19937 random(20261125);
+  constexpr std::string_view kLetters = "^=:,*/0123456789 ethIB_AF%[]\n\x01\xff";
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (std::size_t length = random() % 40; length > 0; --length)
+      text += kLetters[random() % kLetters.size()];
+    Values set;
+    for (const Variable& variable : variables()) set.emplace(variable.name, text);
+    const Environment read = read_variables(set);
+    for (const auto& [setting, value] : read.settings) CHECK(tutti::check_setting(setting, value));
+    for (const std::string& line : read.complaints)
+      CHECK(std::ranges::all_of(line, [](char c) { return c >= ' ' && c < 127; }));
+    CHECK(read.ignored.size() < 2000);
+    add_configuration(set, text);
+    static_cast<void>(expand_file_name(text, "host", 1));
+  }
+}
+
+TEST_CASE("ranks that are reached alike are in one line") {
+  const std::string description =
+      "communicator of 5 ranks\nto rank 1: NVLink\nto rank 2: NVLink\nto rank 3: NVLink\n"
+      "to rank 4: host memory\nplans chosen:\n  all_reduce: ring\n";
+  CHECK(fold_description(description, false) == std::vector<std::string>{"communicator of 5 ranks",
+                                                                         "to ranks 1-3: NVLink",
+                                                                         "to rank 4: host memory"});
+  CHECK(fold_description(description, true) ==
+        std::vector<std::string>{"plans chosen:", "  all_reduce: ring"});
+  CHECK(fold_description("to rank 0: a\nplans: none chosen yet\n", true) ==
+        std::vector<std::string>{"plans: none chosen yet"});
+}
+
+TEST_CASE("the page has the table of the variables") {
+  std::string table = "| variable | becomes | takes | meaning |\n|---|---|---|---|\n";
+  for (const Variable& variable : variables()) {
+    const std::string setting =
+        variable.setting.empty() ? "" : "`" + std::string(variable.setting) + "`";
+    table += "| `" + std::string(variable.name) + "` | " + setting + " | " +
+             (variable.takes.empty() ? "no meaning here" : std::string(variable.takes)) + " | " +
+             std::string(variable.note) + " |\n";
+  }
+  INFO("docs/nccl.md should have:\n" << table);
+  CHECK(page().find("\n\n" + table + "\n") != std::string::npos);
+}
