@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -52,8 +53,13 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// Zeroes memory of this thread's device; waits for that, and for nothing else that runs there.
-Status clear_memory(std::byte* at, std::size_t bytes, const std::string& what);
+/// Does what `enqueue` puts onto a stream of `device`, this thread's; waits for that, and for
+/// nothing else that runs there. Other threads may capture streams meanwhile.
+Status do_at_once(int device, const std::string& what,
+                  const std::function<cudaError_t(cudaStream_t)>& enqueue);
+
+/// Zeroes memory of `device`, this thread's; waits for that, and for nothing else that runs there.
+Status clear_memory(int device, std::byte* at, std::size_t bytes, const std::string& what);
 
 /// Memory of a device, freed with the object. The owner makes sure that nothing touches it by then:
 /// the destructor does not wait for that. But freeing memory of cudaMalloc or of the driver may

@@ -48,8 +48,9 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   name.collective = plan.shape_.collective;
   name.root = plan.shape_.root;
   Arguments arguments = arguments_of(rank, call, name);
-  arguments.lanes = reinterpret_cast<const LaneSteps*>(plan.programs_[me].data());
-  arguments.scratch = plan.scratches_[me].data();
+  const CudaPlan::OfRank& own = plan.ranks_[me];
+  arguments.lanes = reinterpret_cast<const LaneSteps*>(own.memory.data());
+  arguments.scratch = own.memory.data() + own.scratch_at;
   arguments.scratch_bytes = options().slot_bytes;
   arguments.pieces = plan.pieces_;
   arguments.scaled &= reduces(plan.shape_.collective);

@@ -73,6 +73,21 @@ TEST_CASE("devices without access to each other go by memory of the host") {
   }
 }
 
+TEST_CASE("first calls make no streams, which could stand behind kernels that wait") {
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  const auto next_id = [] {
+    unsigned long long id = 0;
+    const cudaStream_t stream = test::new_stream(0);
+    CHECK(said(cudaStreamGetId(stream, &id)) == "");
+    cudaStreamDestroy(stream);
+    return id;
+  };
+  const auto before = next_id();
+  CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(4000, 2), 1) == "");
+  CHECK(next_id() == before + 1);
+}
+
 TEST_CASE("MIG instances of one GPU are devices of their own, which don't reach each other") {
   const test::NoPeerAccess none;
   const simt::Settings before = simt::settings();
