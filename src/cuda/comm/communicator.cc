@@ -43,6 +43,7 @@ const exec::CudaCall& DeviceCommunicator::State::call_of(const Request& request)
   call.output = static_cast<std::byte*>(request.output);
   call.scale = request.reduction.scale;
   call.integer_scale = integer_scale_of(call.scale);
+  call.scale_at = request.device_scale;
   memory.add_peers(request, call);
   return call;
 }

@@ -19,6 +19,7 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call, CudaCallN
   arguments.count = call.count;
   arguments.scale = call.scale;
   arguments.integer_scale = call.integer_scale;
+  arguments.scale_at = call.scale_at;
   arguments.op = call.op;
   name.type = call.type;
   name.op = call.op;

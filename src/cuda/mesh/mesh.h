@@ -61,6 +61,7 @@ struct CudaCall {
   std::vector<std::byte*> peer_outputs;
   double scale = 1;
   std::int64_t integer_scale = 1;
+  const void* scale_at = nullptr;  // In the device's memory: goes before the two above.
   /// A hash of where its buffers are in registered memory, alike on all ranks; 0: nowhere.
   std::uint64_t places = 0;
 };
