@@ -1,9 +1,9 @@
 // How a communicator of devices comes to be. After a communicator of host memory has joined the
-// ranks, they meet four times. Each rank says which device it has, and where; how it reaches the
-// others'; where its memory is; and whether that could be mapped. After the second time ranks of
-// several hosts agree on where slots are, and open a network; after the third they learn the graph
-// of their hosts. Each time every rank also says whether it failed, so that all give up together,
-// with the reason of the first that failed.
+// ranks, they meet five times. Each rank says which device it has, and where; how it reaches the
+// others'; whose writes have come; where its memory is; and whether that could be mapped. After the
+// third time ranks of several hosts agree on where slots are, and open a network; after the fourth
+// they learn the graph of their hosts. Each time every rank also says whether it failed, so that
+// all give up together, with the reason of the first that failed.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -21,6 +21,7 @@
 #include "cuda/comm/gpudirect.h"
 #include "cuda/comm/host_graph.h"
 #include "cuda/comm/links.h"
+#include "cuda/comm/reach.h"
 #include "cuda/comm/state.h"
 #include "transport/net/endpoint.h"
 #include "tutti/rendezvous.h"
@@ -199,7 +200,6 @@ Status make_mesh(DeviceRank& self, exec::CudaMeshOptions options, Memory& mine) 
 Status check_in(DeviceRank& self, DeviceInfo& mine) {
   TUTTI_RETURN_IF_ERROR(check_settings(self.settings));
   TUTTI_RETURN_IF_ERROR(fill_device_info(self.device, mine));
-  constexpr std::size_t kSampleBytes = 256;
   TUTTI_TRY(self.sample.memory, exec::CudaMemory::allocate_for_peers(self.device, kSampleBytes));
   TUTTI_TRY(self.sample.exported,
             exec::CudaExport::of(self.device, self.sample.memory.data(), kSampleBytes));

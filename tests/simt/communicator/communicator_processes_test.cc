@@ -181,6 +181,14 @@ TEST_CASE("ranks in processes, of which not all reach each other") {
   run_processes(3, 2, seed);
 }
 
+TEST_CASE("ranks in processes, of which some lose what they write to each other") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  simt::settings().loses_writes[1] = 1;  // What device 1 writes to device 0.
+  run_processes(3, 1, seed);
+  simt::settings().loses_writes[1] = 0;
+}
+
 TEST_CASE("a rank's process has a context on its own device alone") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);

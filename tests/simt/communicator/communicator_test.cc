@@ -73,6 +73,26 @@ TEST_CASE("devices without access to each other go by memory of the host") {
   }
 }
 
+TEST_CASE("devices whose writes to each other are lost go by memory of the host") {
+  simt::settings().loses_writes[1] = 1;  // What device 1 writes to device 0.
+  {
+    DeviceCluster cluster({0, 1, 2});
+    CHECK(cluster.complaint == "");
+    if (cluster.complaint.empty()) {
+      const auto says = [&](std::size_t rank, const std::string& line) {
+        return cluster.comms[rank].describe().find(line + "\n") != std::string::npos;
+      };
+      CHECK(says(0, "to rank 1: host; what its device writes here is lost"));
+      CHECK(says(1, "to rank 0: host; what this device writes there is lost"));
+      CHECK(says(0, "to rank 2: NVLink"));
+      CHECK(says(2, "to rank 1: NVLink"));
+      for (const std::size_t count : {9, 4000})
+        CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(count, 3), 1) == "");
+    }
+  }
+  simt::settings().loses_writes[1] = 0;
+}
+
 TEST_CASE("first calls make no streams, which could stand behind kernels that wait") {
   DeviceCluster cluster({0, 1});
   REQUIRE(cluster.complaint.empty());
