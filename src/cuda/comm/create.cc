@@ -23,6 +23,7 @@
 #include "cuda/comm/links.h"
 #include "cuda/comm/reach.h"
 #include "cuda/comm/state.h"
+#include "kernels/cuda/messages.h"
 #include "transport/net/endpoint.h"
 #include "tutti/rendezvous.h"
 
@@ -93,6 +94,10 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   while (settings.slot_bytes == 0 && slots() > kMostSlotBytes && options.slot_bytes > kLeast)
     options.slot_bytes /= 2;
   while (settings.lanes == 0 && slots() > kMostSlotBytes && options.lanes > 2) options.lanes /= 2;
+  // All messages of a rank go at a time, as far as its share of the device has room.
+  const auto room = static_cast<std::size_t>(multiprocessors / most_on_one);
+  options.queues =
+      static_cast<std::uint32_t>(std::min({2 * (ranks - 1), std::size_t{cuda::kMostQueues}, room}));
   options.timeout = settings.timeout;
   return options;
 }

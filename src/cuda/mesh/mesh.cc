@@ -49,13 +49,13 @@ Status check_options(const CudaMeshOptions& options) {
 /// What of that a mesh of one rank, or of all, takes.
 Result<std::vector<CudaResidency>> take_residency(const CudaMeshOptions& options, int only) {
   std::map<int, std::size_t> blocks;
-  for (const int device : options.devices) blocks[device] += options.lanes;
+  for (const int device : options.devices) blocks[device] += options.blocks();
   std::vector<CudaResidency> taken;
   for (const auto& [device, wanted] : blocks) {
     if (only >= 0 && device != only) continue;
     TUTTI_TRY(const std::size_t room, blocks_of_device(device));
     if (wanted <= room) {
-      taken.emplace_back(device, only >= 0 ? options.lanes : wanted, room);
+      taken.emplace_back(device, only >= 0 ? options.blocks() : wanted, room);
       continue;
     }
     return Error{Code::kUnsupported, fmt::format("a CUDA mesh: ranks on device {} need {} blocks "
