@@ -179,6 +179,20 @@ Status CudaMemory::map(int device, std::size_t bytes) {
   return ok();
 }
 
+Status CudaMemory::allow_peers() {
+  CudaMapping& mapping = data_.get_deleter().mapping;
+  int devices = 0;
+  if (mapping.data() == nullptr || !succeeds(cudaGetDeviceCount(&devices))) return ok();
+  const OnDevice on(device());
+  std::vector<int> peers;
+  for (int peer = 0; peer < devices; ++peer) {
+    int can = 0;
+    if (peer != device() && succeeds(cudaDeviceCanAccessPeer(&can, peer, device())) && can != 0)
+      peers.push_back(peer);
+  }
+  return peers.empty() ? ok() : mapping.allow(peers);
+}
+
 Status CudaMemory::write(std::size_t offset, const void* from, std::size_t bytes) {
   if (bytes == 0) return ok();
   const OnDevice on(device());

@@ -74,6 +74,9 @@ class CudaMemory {
   static Result<CudaMemory> allocate_for_peers(int device, std::size_t bytes);
   /// The same, for kernels of this device alone. Freeing it waits for nothing either.
   static Result<CudaMemory> allocate_private(int device, std::size_t bytes);
+  /// Lets all devices of this process in that can access this one's memory, where it is the
+  /// driver's.
+  Status allow_peers();
   std::byte* data() const { return data_.get(); }
   std::size_t size() const { return bytes_; }
   /// Waits until the bytes are there.
