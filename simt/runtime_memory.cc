@@ -372,7 +372,9 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) {
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* at) {
   const Lock lock(memory().mutex);
   const Allocation* found = memory().find(at);
-  if (found == nullptr || found->kind != MemoryKind::kDevice) return failed(cudaErrorInvalidValue);
+  // A driver may take any address in an allocation; what is documented is its first.
+  if (found == nullptr || found->kind != MemoryKind::kDevice || found->base != at)
+    return failed(cudaErrorInvalidValue);
   write_handle(handle, {kMemoryHandle, getpid(), found->fd, found->device, found->bytes,
                         found->mapped_bytes});
   return cudaSuccess;
