@@ -97,6 +97,9 @@ class CudaRings {
   /// Where one rank is here: its handle, and the rings with those whose handles these are, by rank.
   Result<CudaMeshHandle> handle();
   Status join(std::span<const CudaMeshHandle> handles);
+  /// Once no kernel of this process uses the rings any more: what others have to see closed before
+  /// they free their memory.
+  std::vector<CudaImport> take_imports_by_ipc();
 
   const CudaMeshOptions& options() const { return options_; }
   bool is_here(std::size_t rank) const {
