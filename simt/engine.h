@@ -49,6 +49,9 @@ struct Settings {
   int multiprocessors = 132;        // As many blocks of one thread block each fit a device.
   std::uint64_t no_peers[64] = {};  // By device: those whose memory it can't access, as bits.
   bool peers(int device, int peer) const { return (no_peers[device] >> peer & 1) == 0; }
+  // By device: those to whose memory its kernels have access by what CUDA says, but whose writes
+  // are lost, as bits.
+  std::uint64_t loses_writes[64] = {};
   bool jitter = false;        // Streams idle for up to 2 ms before each operation.
   bool mig = false;           // Devices 0 and 1, 2 and 3, ... are MIG instances of one GPU each.
   std::uint64_t no_code = 0;  // Devices that kernels were not compiled for, as bits.
@@ -114,6 +117,8 @@ void before_relaxed_store(void* at);  // A fence, then a store: publishes what i
 void after_relaxed_load(const void* at);  // A load, then a fence.
 /// With `check`: dies if the current device has no access, or the scope does not reach.
 void check_access(const void* at, std::size_t bytes, Scope scope, bool flag);
+/// Whether a write of the current device to this memory is lost (Settings::loses_writes).
+bool loses_write(const void* at, std::size_t bytes);
 
 /// Mistakes that a test plants at run time, at one place of the source: the engine then leaves out
 /// what is there. So the code under test is the code that ships.

@@ -54,6 +54,14 @@ void before_relaxed_store(void*) {}
 void after_relaxed_load(const void*) {}
 #endif
 
+bool loses_write(const void* at, std::size_t bytes) {
+  if (current == nullptr) return false;
+  const std::uint64_t lost = settings().loses_writes[current->device];
+  if (lost == 0) return false;
+  const Owner owner = owner_of(at, bytes, current->device);
+  return owner.device >= 0 && (lost >> owner.device & 1) != 0;
+}
+
 void check_access(const void* at, std::size_t bytes, Scope scope, bool flag) {
   if (current == nullptr) return;
   const Owner owner = owner_of(at, bytes, current->device);

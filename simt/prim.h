@@ -51,12 +51,13 @@ inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
   checked(at, sizeof *at, true);
   simt::yield_point();
   simt::before_relaxed_store(at);
-  __atomic_store_n(at, value, __ATOMIC_RELAXED);
+  if (!simt::loses_write(at, sizeof *at)) __atomic_store_n(at, value, __ATOMIC_RELAXED);
   simt::note_progress();
 }
 inline void store_release(std::uint64_t* at, std::uint64_t value, Place place = Place::here()) {
   checked(at, sizeof *at, true);
   simt::yield_point();
+  if (simt::loses_write(at, sizeof *at)) return;
   if (simt::planted(Mistake::kNoRelease, place)) {
     __atomic_store_n(at, value, __ATOMIC_RELAXED);
   } else {
@@ -84,7 +85,7 @@ T load(const void* at) {
 template <class T>
 void store(void* at, T value) {
   checked(at, sizeof(T), false);
-  *static_cast<T*>(at) = value;
+  if (!simt::loses_write(at, sizeof(T))) *static_cast<T*>(at) = value;
   simt::yield_point();
 }
 

@@ -188,6 +188,9 @@ int open_of_process(int process, int fd);
 /// Whether handles of other processes can't be opened here, as between containers.
 void refuse_handles(bool refuse);
 bool handles_are_refused();
+/// How often this process has freed memory that another one had open by an IPC handle, which is
+/// undefined (cudaIpcCloseMemHandle).
+int freed_while_open();
 /// A descriptor for cards (dma-buf) of a device's memory, of whole pages of the device, 64 KiB
 /// each; -1: it has none.
 int export_range(const void* at, std::size_t bytes);

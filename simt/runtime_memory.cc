@@ -1,5 +1,6 @@
 // File: simt/runtime_memory.cc: memory of devices and hosts, copies, and IPC handles.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ constexpr int kFreshMemory = 0xC9;
 constexpr std::size_t kDeviceBytes = std::size_t{8} << 30;
 
 std::atomic<bool> handles_refused{false};
+std::atomic<int> freed_open{0};  // relaxed: a count.
 
 struct Memory {
   std::mutex mutex;
@@ -114,6 +116,9 @@ cudaError_t release(void* at, MemoryKind kind) {
   ASAN_UNPOISON_MEMORY_REGION(allocation->base, allocation->mapped_bytes);
   const bool device = kind == MemoryKind::kDevice;
   munmap(allocation->base, allocation->mapped_bytes + (device ? kPage : 0));
+  // A process that has it open holds a lock.
+  if (device && flock(allocation->fd, LOCK_EX | LOCK_NB) != 0)
+    freed_open.fetch_add(1, std::memory_order_relaxed);
   if (allocation->fd >= 0) close(allocation->fd);
   if (device) memory().used[allocation->device] -= allocation->mapped_bytes;
   return cudaSuccess;
@@ -171,6 +176,7 @@ int make_memfd(const char* name, std::size_t bytes) {
 
 void refuse_handles(bool refuse) { handles_refused = refuse; }
 bool handles_are_refused() { return handles_refused; }
+int freed_while_open() { return freed_open.load(std::memory_order_relaxed); }
 
 int open_of_process(int process, int fd) {
   if (handles_refused) return -1;
@@ -363,7 +369,9 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) {
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* at) {
   const Lock lock(memory().mutex);
   const Allocation* found = memory().find(at);
-  if (found == nullptr || found->kind != MemoryKind::kDevice) return failed(cudaErrorInvalidValue);
+  // A driver may take any address in an allocation; what is documented is its first.
+  if (found == nullptr || found->kind != MemoryKind::kDevice || found->base != at)
+    return failed(cudaErrorInvalidValue);
   write_handle(handle, {kMemoryHandle, getpid(), found->fd, found->device, found->bytes,
                         found->mapped_bytes});
   return cudaSuccess;
@@ -377,11 +385,13 @@ cudaError_t cudaIpcOpenMemHandle(void** at, cudaIpcMemHandle_t from, unsigned) {
   const int fd = open_of_process(handle.process, handle.fd);
   if (fd < 0) return failed(cudaErrorMapBufferObjectFailed);
   void* base = mmap(nullptr, handle.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
-  if (base == MAP_FAILED) return failed(cudaErrorMapBufferObjectFailed);
+  if (base == MAP_FAILED || flock(fd, LOCK_SH) != 0) {
+    close(fd);
+    return failed(cudaErrorMapBufferObjectFailed);
+  }
   const Lock lock(memory().mutex);
   memory().add({static_cast<char*>(base), handle.bytes, handle.mapped_bytes, handle.device,
-                MemoryKind::kIpc, -1, this_device(), 0});
+                MemoryKind::kIpc, fd, this_device(), 0});
   *at = base;
   return cudaSuccess;
 }
@@ -390,6 +400,7 @@ cudaError_t cudaIpcCloseMemHandle(void* at) {
   const auto allocation = forget(at, MemoryKind::kIpc);
   if (!allocation) return failed(cudaErrorInvalidValue);
   munmap(at, allocation->mapped_bytes);
+  close(allocation->fd);
   return cudaSuccess;
 }
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {

@@ -48,25 +48,14 @@ struct Asked {
   int root = 0;
 };
 
-/// A factor that lies in a device's memory, once the stream has come so far. Waits for the stream.
-Result<double> scalar_on(cudaStream_t stream, const Premultiplied& made) {
-  std::array<std::byte, sizeof(double)> bytes{};
-  const DataType type = *type_of(made.type);
-  auto said =
-      cudaMemcpyAsync(bytes.data(), made.scale_at, size_of(type), cudaMemcpyDefault, stream);
-  if (said == cudaSuccess) said = cudaStreamSynchronize(stream);
-  if (said == cudaSuccess) return scalar_of(bytes.data(), type);
-  cudaGetLastError();  // It is said here.
-  return Error{Code::kInvalidArgument,
-               std::string("reading the operation's factor in device memory, which waits for the "
-                           "stream and can't be captured: ") +
-                   cudaGetErrorString(said)};
-}
-
 /// The operation of a call, in our words; an error says what is wrong with it.
-Result<Reduction> reduction_of(const Asked& asked, const ncclComm& comm, cudaStream_t stream) {
+struct Operation {
+  Reduction reduction;
+  const void* device_scale = nullptr;
+};
+Result<Operation> operation_of(const Asked& asked, const ncclComm& comm) {
   const auto op = static_cast<std::size_t>(asked.op);
-  if (op < kOps.size()) return Reduction(kOps[op]);
+  if (op < kOps.size()) return Operation{kOps[op]};
   const std::size_t number = op - kOps.size();
   if (number >= comm.operations.size() || !comm.operations[number]) {
     return Error{Code::kInvalidArgument,
@@ -76,9 +65,7 @@ Result<Reduction> reduction_of(const Asked& asked, const ncclComm& comm, cudaStr
   if (made.type != asked.type) {
     return Error{Code::kInvalidArgument, "the operation was made for another type"};
   }
-  if (made.scale_at == nullptr) return Reduction::pre_mul_sum(made.scale);
-  TUTTI_TRY(const double scale, scalar_on(stream, made));
-  return Reduction::pre_mul_sum(scale);
+  return Operation{Reduction::pre_mul_sum(made.scale), made.scale_at};
 }
 
 /// Records the event before the launch, as NCCL does with CUDA before 12.3: a stream that waits for
@@ -128,15 +115,16 @@ ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cu
         comm, function,
         "root " + std::to_string(asked.root) + " of " + std::to_string(comm->size) + " ranks"));
   }
-  const auto reduction = reduction_of(asked, *comm, stream);
-  if (!reduction) return group.fail(bad_argument(comm, function, reduction.error().what));
+  const auto operation = operation_of(asked, *comm);
+  if (!operation) return group.fail(bad_argument(comm, function, operation.error().what));
   const Request request{.collective = asked.collective,
                         .input = asked.input,
                         .output = asked.output,
                         .count = asked.count,
                         .type = *type,
-                        .reduction = *reduction,
-                        .root = Rank{asked.root}};
+                        .reduction = operation->reduction,
+                        .root = Rank{asked.root},
+                        .device_scale = operation->device_scale};
   const bool has_event = config != nullptr && config->size >= sizeof *config;
   const cudaEvent_t launched = has_event ? config->launchCompletionEvent : nullptr;
   return group.fail(

@@ -46,7 +46,7 @@ bool is_cta_policy(int policy);
 struct Premultiplied {
   ncclDataType_t type;
   double scale = 1;
-  /// In memory of a device: read when a call is made, in the order of its stream.
+  /// In memory of a device: kernels read it.
   const void* scale_at = nullptr;
 };
 

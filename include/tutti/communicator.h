@@ -75,6 +75,10 @@ struct Request {
   /// its lanes twice, "packet", or "^name" for any but that. Alike on all ranks. Read before the
   /// call returns.
   std::string_view algorithm = {};
+  /// For kPreMulSum in a DeviceCommunicator: this rank's scale, of `type`, in memory of its device.
+  /// The kernel reads it in the order of the stream, in place of `reduction.scale`; so it has to
+  /// stay until the call is done.
+  const void* device_scale = nullptr;
 };
 
 class DeviceCommunicator;  // device_communicator.h

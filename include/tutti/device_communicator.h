@@ -71,8 +71,9 @@ struct SgdStep {
   float learning_rate = 0, momentum_factor = 0, weight_decay = 0;
 };
 
-/// Memory of a device that peers can map, of the driver where that makes such memory; zeroed. Any
-/// thread.
+/// Memory of a device that peers can map, of the driver where that makes such memory; zeroed. Other
+/// devices of this process that reach this one can access it. Any thread, also while others capture
+/// streams.
 TUTTI_API Result<void*> device_mem_alloc(int device, std::size_t bytes);
 /// Frees what device_mem_alloc returned; an error for anything else.
 TUTTI_API Status device_mem_free(void* data);

@@ -86,7 +86,10 @@ struct Arithmetic {
   /// Multiplies a leaf of premulsum by the scale.
   TUTTI_DEVICE static Values scaled(const Arguments& arguments, Values values) {
     if constexpr (op == ReduceOp::kSum) {
-      const auto factor = kernels::scale_as<Accumulator>(arguments.scale, arguments.integer_scale);
+      const Accumulator factor =
+          arguments.scale_at != nullptr
+              ? Element::widen(load<Storage>(arguments.scale_at))
+              : kernels::scale_as<Accumulator>(arguments.scale, arguments.integer_scale);
 #pragma unroll
       for (unsigned e = 0; e < kElements; ++e) {
         values.of[e] = kernels::multiply(factor, values.of[e]);

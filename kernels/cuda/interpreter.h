@@ -184,6 +184,7 @@ struct Arguments {
   std::uint64_t tiles = 0;
   double scale = 1;
   std::int64_t integer_scale = 1;
+  const void* scale_at = nullptr;  // The scale, of the call's type, where only the device knows it.
   std::uint32_t slot_count = 0;
   std::uint32_t pieces = 1;
   std::uint32_t ranks = 1;

@@ -100,13 +100,25 @@ Result<exec::Call> Communicator::State::make_call(const Request& request) const 
   return call;
 }
 
+namespace {
+
+Status check_for_host(const Request& request) {
+  if (request.device_scale == nullptr) return ok();
+  return Error{Code::kInvalidArgument,
+               "device_scale is for communicators of devices; set reduction.scale"};
+}
+
+}  // namespace
+
 Status Communicator::call(const Request& request) {
   // The usual call is made where it is used: a Result of one would be copied twice.
-  if (!request.vector_variant && request.algorithm.empty()) [[likely]] {
+  if (!request.vector_variant && request.algorithm.empty() && request.device_scale == nullptr)
+      [[likely]] {
     return state_->run(request.collective, request.input, request.output, request.count,
                        request.type, request.reduction, request.root.value);
   }
   return state_->guarded(to_string(request.collective), [&]() -> Status {
+    TUTTI_RETURN_IF_ERROR(check_for_host(request));
     TUTTI_TRY(const exec::Call call, state_->make_call(request));
     return state_->run(call);
   });
@@ -114,6 +126,7 @@ Status Communicator::call(const Request& request) {
 
 Result<Work> Communicator::start(const Request& request) {
   return state_->guarded(to_string(request.collective), [&]() -> Result<Work> {
+    TUTTI_RETURN_IF_ERROR(check_for_host(request));
     TUTTI_TRY(const exec::Call call, state_->make_call(request));
     return state_->start(call);
   });

@@ -225,6 +225,14 @@ TEST_CASE("bad input is one line and starts nothing") {
   refused(comm.all_reduce(&value, &value, 1, kF32, ReduceOp::kXor), "takes integers");
   refused(comm.broadcast(&value, &value, 1, kF32, Rank{2}), "root 2");
   refused(comm.broadcast(&value, &value, 1, kF32, Rank{-1}), "root -1");
+  const Request scaled{.input = &value,
+                       .output = &value,
+                       .count = 1,
+                       .type = kF32,
+                       .reduction = Reduction::pre_mul_sum(1),
+                       .device_scale = &value};
+  refused(comm.call(scaled), "device_scale is for communicators of devices");
+  refused(comm.start(scaled).error(), "device_scale is for communicators of devices");
   CHECK(comm.all_reduce(nullptr, nullptr, 0, kF32, ReduceOp::kSum));
   // Nothing was started: the two still agree on what comes next.
   CHECK(on_all_ranks(comms, [](Communicator& each) -> std::string {

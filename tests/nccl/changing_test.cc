@@ -1,7 +1,9 @@
 // Communicators that get smaller, larger, or are given up while they are made; factors in device
 // memory; and ranks of several hosts, as far as they know.
+#include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
@@ -243,25 +245,56 @@ TEST_CASE("a parent that is given back while others are made of it") {
   });
 }
 
-TEST_CASE("a factor in device memory, which the stream writes just before") {
+/// Captures and replays an all-reduce in which each rank has a factor of type T in device memory,
+/// which the stream writes before each replay.
+template <class T>
+void scale_by_memory(ncclDataType_t type, std::size_t count) {
   const AllRanks ranks({0, 1});
-  std::vector<OnDevice<float>> data, factors;
+  std::vector<OnDevice<T>> in, out, factors;
   std::vector<ncclRedOp_t> ops(2);
-  const float values[] = {2.0F, 0.5F};
+  std::vector<cudaGraphExec_t> graphs(2);
   for (int r = 0; r < 2; ++r) {
     ranks.use(r);
-    data.emplace_back(std::vector<float>(64, 8));
-    factors.emplace_back(std::vector<float>(1, -1));
-    REQUIRE(ncclRedOpCreatePreMulSum(&ops[r], factors[r].data(), ncclFloat, ncclScalarDevice,
+    in.emplace_back(std::vector<T>(count, 8));
+    out.emplace_back(std::vector<T>(count, 0));
+    factors.emplace_back(std::vector<T>(1, 1));
+    REQUIRE(ncclRedOpCreatePreMulSum(&ops[r], factors[r].data(), type, ncclScalarDevice,
                                      ranks.comm(r)) == ncclSuccess);
+    REQUIRE(cudaStreamBeginCapture(ranks.stream(r), cudaStreamCaptureModeThreadLocal) ==
+            cudaSuccess);
+    const ncclResult_t called = ncclAllReduce(in[r].data(), out[r].data(), count, type, ops[r],
+                                              ranks.comm(r), ranks.stream(r));
+    INFO(ncclGetLastError(nullptr));
+    REQUIRE(called == ncclSuccess);
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(ranks.stream(r), &graph) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiate(&graphs[r], graph, 0) == cudaSuccess);
+    REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
   }
-  ranks.together([&](int r) {
-    cudaMemcpyAsync(factors[r].data(), values + r, sizeof(float), cudaMemcpyHostToDevice,
-                    ranks.stream(r));
-    return ncclAllReduce(data[r].data(), data[r].data(), 64, ncclFloat, ops[r], ranks.comm(r),
-                         ranks.stream(r));
-  });
-  for (int r = 0; r < 2; ++r) CHECK(data[r].values() == std::vector<float>(64, 20));
+  for (const T factor : {T{2}, T{5}}) {
+    for (int r = 0; r < 2; ++r) {
+      ranks.use(r);
+      const T own = static_cast<T>(factor + static_cast<T>(r));
+      // The stream is idle, so the value is copied at once.
+      cudaMemcpyAsync(factors[r].data(), &own, sizeof own, cudaMemcpyHostToDevice, ranks.stream(r));
+      cudaStreamSynchronize(ranks.stream(r));
+      REQUIRE(cudaGraphLaunch(graphs[r], ranks.stream(r)) == cudaSuccess);
+    }
+    for (int r = 0; r < 2; ++r) {
+      REQUIRE(cudaStreamSynchronize(ranks.stream(r)) == cudaSuccess);
+      const auto found = out[r].values();
+      const auto sum = static_cast<T>(8 * factor + 8 * (factor + 1));
+      CHECK(std::count(found.begin(), found.end(), sum) == static_cast<std::ptrdiff_t>(count));
+    }
+  }
+  for (cudaGraphExec_t graph : graphs) CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
+}
+
+TEST_CASE("a factor in device memory is read when the call runs, in graphs too") {
+  for (const std::size_t count : {std::size_t{64}, std::size_t{70000}}) {
+    scale_by_memory<float>(ncclFloat, count);
+    scale_by_memory<std::int64_t>(ncclInt64, count);
+  }
 }
 
 TEST_CASE("ranks of several hosts, as far as they know: by a network, in groups of two") {

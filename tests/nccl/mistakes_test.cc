@@ -1,7 +1,12 @@
 // What a program does wrong: one clear line, a result of the right kind, and nothing lost.
+#include <cuda.h>
+
 #include <string>
+#include <thread>
 
 #include "client.h"
+#include "simt/engine.h"
+#include "simt/runtime.h"
 
 using namespace tutti::test;
 
@@ -154,6 +159,38 @@ TEST_CASE("buffers and windows are known again") {
   CHECK(bytes > 0);
   CHECK(ncclMemFree(data) == ncclSuccess);
   CHECK(ncclMemFree(nullptr) == ncclSuccess);
+}
+
+TEST_CASE("memory is for all devices that reach it, and made beside captures") {
+  const auto both = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  tutti::simt::settings().no_peers[2] = 1;  // Device 2 does not reach device 0.
+  for (const unsigned types : {static_cast<unsigned>(both), 0U}) {  // 0: by cudaMalloc.
+    tutti::simt::share_as(types);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    cudaStream_t stream = nullptr;
+    REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    void* data = nullptr;
+    ncclResult_t made = ncclSuccess, freed = ncclSuccess;
+    bool by_one = false, by_two = true;
+    std::thread([&] {
+      cudaSetDevice(0);
+      made = ncclMemAlloc(&data, 8192);
+      by_one = tutti::simt::owner_of(data, 8192, 1).accessible;
+      by_two = tutti::simt::owner_of(data, 8192, 2).accessible;
+      freed = ncclMemFree(data);
+    }).join();
+    CHECK(made == ncclSuccess);
+    CHECK(freed == ncclSuccess);
+    CHECK(by_one == (types != 0));
+    CHECK(!by_two);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);  // It was not invalidated.
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+  }
+  tutti::simt::settings().no_peers[2] = 0;
+  tutti::simt::share_as(both);
 }
 
 TEST_CASE("settings by name") {

@@ -72,6 +72,18 @@ left_out "ncclCommInitRank: invalid usage (several ranks on a device take NCCL_M
   SIMT_DEVICES=1 TUTTI_STAND_IN_FAILS=ncclCommInitRank
 library=$work/none.so left_out "no NCCL: $work/none.so: cannot open" SIMT_DEVICES=2
 
+# A sanitizer that the machine does not let at the device is no failure of ours.
+# shellcheck disable=SC2016 # The program's.
+program "$work/pack/cuda_bench" 'echo "{\"rows\": []}" >"$2"'
+program "$work/pack/cuda_nccl" true
+program "$work/pack/cuda_devices_test" true
+program "$work/pack/cuda_processes_test" true
+program "$work/bin/compute-sanitizer" 'echo "========= Error: Device not supported. Please refer to the documentation"; exit 1'
+if ! "$check" >"$work/said" 2>&1 || ! grep -E "^memcheck +LEFT OUT \(device not supported\)" "$work/said" >/dev/null; then
+  echo "a sanitizer without a device: $(cat "$work/said")"
+  exit 1
+fi
+
 # What was known before something failed, could not even be ended, or had no time left, is there.
 # shellcheck disable=SC2016 # The program's.
 program "$work/pack/cuda_bench" 'echo "a row"; echo "{\"rows\": [1]}" >"$2"; exit 1'

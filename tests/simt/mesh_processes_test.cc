@@ -299,8 +299,10 @@ TEST_CASE("memory of the runtime is exported as far as it was allocated, and not
     if (!memory) return "no memory";
     for (const std::size_t offset : {std::size_t{0}, std::size_t{512}}) {
       std::byte* const at = memory->data() + offset;
-      if (const auto all = exec::CudaExport::of(device, at, kBytes - offset); !all)
-        return all.error().to_string();
+      const auto all = exec::CudaExport::of(device, at, kBytes - offset);
+      if (!all) return all.error().to_string();
+      if (all->name().kind != exec::CudaHandleKind::kIpc || all->name().offset != offset)
+        return "no handle of the whole, with an offset";
       for (const std::size_t more : {kBytes - offset + 1, ~std::size_t{0}}) {
         const auto beyond = exec::CudaExport::of(device, at, more);
         if (beyond || beyond.error().code != Code::kInvalidArgument) return "more than there is";

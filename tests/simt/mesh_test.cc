@@ -345,11 +345,13 @@ TEST_CASE("what can't run on devices is refused in a line") {
     return mesh ? std::string() : mesh.error().what;
   };
   auto many = options;
-  many.devices.assign(40, 0);
-  REQUIRE(
-      refused(many) ==
-      "a CUDA mesh: ranks on device 0 need 160 blocks at a time, it has room for 132; use fewer "
-      "lanes");
+  many.devices.assign(2, 0);
+  const auto room = exec::blocks_of_device(0);
+  REQUIRE(room);
+  many.lanes = static_cast<std::uint32_t>(*room);
+  REQUIRE(refused(many) == "a CUDA mesh: ranks on device 0 need " + std::to_string(2 * *room) +
+                               " blocks at a time, it has room for " + std::to_string(*room) +
+                               "; use fewer lanes");
   auto threads = options;
   threads.threads = 100;
   REQUIRE(refused(threads) ==

@@ -43,6 +43,7 @@ const exec::CudaCall& DeviceCommunicator::State::call_of(const Request& request)
   call.output = static_cast<std::byte*>(request.output);
   call.scale = request.reduction.scale;
   call.integer_scale = integer_scale_of(call.scale);
+  call.scale_at = request.device_scale;
   memory.add_peers(request, call);
   return call;
 }
@@ -80,7 +81,7 @@ std::string DeviceCommunicator::State::describe() const {
   if (const auto room = exec::blocks_of_device(rank.device)) {
     text += fmt::format(
         "blocks at a time: {}; of all communicators of this process on the device {} of {}\n",
-        machine.lanes, exec::CudaResidency::taken(rank.device), *room);
+        rank.mesh->rings().options().blocks(), exec::CudaResidency::taken(rank.device), *room);
   }
   if (rank.mesh->rings().staged_bytes() != 0) {
     text += fmt::format(

@@ -1,9 +1,9 @@
 // How a communicator of devices comes to be. After a communicator of host memory has joined the
-// ranks, they meet four times. Each rank says which device it has, and where; how it reaches the
-// others'; where its memory is; and whether that could be mapped. After the second time ranks of
-// several hosts agree on where slots are, and open a network; after the third they learn the graph
-// of their hosts. Each time every rank also says whether it failed, so that all give up together,
-// with the reason of the first that failed.
+// ranks, they meet five times. Each rank says which device it has, and where; how it reaches the
+// others'; whose writes have come; where its memory is; and whether that could be mapped. After the
+// third time ranks of several hosts agree on where slots are, and open a network; after the fourth
+// they learn the graph of their hosts. Each time every rank also says whether it failed, so that
+// all give up together, with the reason of the first that failed.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -21,7 +21,9 @@
 #include "cuda/comm/gpudirect.h"
 #include "cuda/comm/host_graph.h"
 #include "cuda/comm/links.h"
+#include "cuda/comm/reach.h"
 #include "cuda/comm/state.h"
+#include "kernels/cuda/messages.h"
 #include "transport/net/endpoint.h"
 #include "tutti/rendezvous.h"
 
@@ -92,6 +94,10 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   while (settings.slot_bytes == 0 && slots() > kMostSlotBytes && options.slot_bytes > kLeast)
     options.slot_bytes /= 2;
   while (settings.lanes == 0 && slots() > kMostSlotBytes && options.lanes > 2) options.lanes /= 2;
+  // All messages of a rank go at a time, as far as its share of the device has room.
+  const auto room = static_cast<std::size_t>(multiprocessors / most_on_one);
+  options.queues =
+      static_cast<std::uint32_t>(std::min({2 * (ranks - 1), std::size_t{cuda::kMostQueues}, room}));
   options.timeout = settings.timeout;
   return options;
 }
@@ -199,7 +205,6 @@ Status make_mesh(DeviceRank& self, exec::CudaMeshOptions options, Memory& mine) 
 Status check_in(DeviceRank& self, DeviceInfo& mine) {
   TUTTI_RETURN_IF_ERROR(check_settings(self.settings));
   TUTTI_RETURN_IF_ERROR(fill_device_info(self.device, mine));
-  constexpr std::size_t kSampleBytes = 256;
   TUTTI_TRY(self.sample.memory, exec::CudaMemory::allocate_for_peers(self.device, kSampleBytes));
   TUTTI_TRY(self.sample.exported,
             exec::CudaExport::of(self.device, self.sample.memory.data(), kSampleBytes));

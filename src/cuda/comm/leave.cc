@@ -7,6 +7,10 @@
 // and then looked at when any communicator comes or goes. Ranks of one process don't wait for each
 // other at all: the last of them waits for all.
 //
+// Memory that peers open by IPC handles may only be freed once they have closed it. So a rank
+// closes what it has opened so before it tells the others. Other memory stays while somebody maps
+// it.
+//
 // If the barrier can't be had (after an abort, or if a peer has died) kernels still end at their
 // deadline, and memory is kept until then, but not for ever.
 //
@@ -135,6 +139,16 @@ bool await_own_calls(const DeviceCommunicator::State& state) {
   });
 }
 
+/// Closes what the rank has opened by IPC handles; its calls have ended. False: not yet.
+bool close_imports(const DeviceCommunicator::State& state) {
+  auto opened = state.rank.mesh->rings().take_imports_by_ipc();
+  if (opened.empty()) return true;
+  return done_soon(state.rank.device, [gone = std::move(opened)]() mutable {
+    const RelaxedCapture relaxed;
+    gone.clear();
+  });
+}
+
 }  // namespace
 
 void arrive(std::uint64_t token) {
@@ -149,7 +163,7 @@ void depart(std::unique_ptr<DeviceCommunicator::State> state) {
   {
     const RelaxedCapture relaxed;
     const exec::OnDevice on(state->rank.device);
-    ended = await_own_calls(*state);
+    ended = await_own_calls(*state) && close_imports(*state);
     // What its kernels have sent to other hosts leaves this one before it may end; after an abort
     // nobody waits for it.
     if (exec::CudaNetwork* const network = state->rank.network()) {

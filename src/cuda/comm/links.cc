@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "cuda/comm/reach.h"
 #include "topology/graph/nccl_figures.h"
 #include "topology/probe/sources/nvml.h"
 #include "topology/probe/sources/sysfs.h"
@@ -46,28 +47,24 @@ planner::DeviceLink link_to(int device, const DeviceInfo& mine, const DeviceInfo
   return atomics != 0 ? DeviceLink::kNvlink : DeviceLink::kPcie;
 }
 
-/// Empty, or why memory of a rank of another process can't be opened on a device: containers may
-/// keep processes apart, and some systems know no handles.
-std::string refused(int device, const DeviceInfo& other, Deadline deadline) {
-  const auto opened = exec::CudaImport::open(device, other.sample, deadline);
-  return opened ? "" : "its memory can't be opened: " + opened.error().what;
-}
-
-/// How a rank's device reaches that of another rank of its host.
-planner::DeviceLink link_to(DeviceRank& self, const DeviceInfo& mine, const DeviceInfo& other,
-                            std::size_t rank, int& performance) {
-  const auto link = link_to(self.device, mine, other, performance);
-  if (same_process(mine, other) || link == planner::DeviceLink::kHost) return link;
-  self.refusals[rank] = refused(self.device, other, Deadline::after(self.settings.timeout));
-  return self.refusals[rank].empty() ? link : planner::DeviceLink::kHost;
-}
-
 /// How it reaches the others' devices.
 struct Reach {
   ExchangedStatus status;
   std::uint8_t links[cuda::kMostDeviceRanks] = {};
   std::int32_t performance[cuda::kMostDeviceRanks] = {};
 };
+
+/// Whose writes each rank lacks, once all have written to the others. Collective.
+Result<std::vector<LostWrites>> exchange_lost(DeviceRank& self, const std::vector<Reach>& reaches) {
+  std::vector<bool> expected;
+  for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
+    const auto link = static_cast<planner::DeviceLink>(reaches[rank].links[self.index()]);
+    expected.push_back(rank != self.index() && link < planner::DeviceLink::kHost);
+  }
+  auto lost = look_at_sample(self, expected);
+  const Status looked = lost ? ok() : Status(lost.error());
+  return exchange_status(self.control, lost ? *lost : LostWrites(), looked);
+}
 
 /// GB/s of NVLinks that join just it and another.
 struct Direct {
@@ -143,20 +140,29 @@ Status learn_links(DeviceRank& self, const std::vector<DeviceInfo>& all) {
   const auto me = self.index();
   const exec::OnDevice on(self.device);
   self.refusals.resize(all.size());
+  std::vector<planner::DeviceLink> links;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const bool remote = !hosts.empty() && hosts[rank] != hosts[me];
-    const auto link = remote ? planner::DeviceLink::kNetwork
-                             : link_to(self, all[me], all[rank], rank, mine.performance[rank]);
-    mine.links[rank] = static_cast<std::uint8_t>(link);
+    links.push_back(remote ? planner::DeviceLink::kNetwork
+                           : link_to(self.device, all[me], all[rank], mine.performance[rank]));
   }
-  TUTTI_TRY(const auto reaches, exchange_status(self.control, mine, ok()));
+  const Status written = write_to_samples(self, all, links);
+  std::ranges::transform(links, mine.links,
+                         [](auto link) { return static_cast<std::uint8_t>(link); });
+  TUTTI_TRY(const auto reaches, exchange_status(self.control, mine, written));
+  TUTTI_TRY(const auto lost, exchange_lost(self, reaches));
   for (std::size_t rank = 0; rank < reaches.size(); ++rank) {
     for (std::size_t peer = 0; peer < reaches.size(); ++peer) {
-      const auto worse = std::max(reaches[rank].links[peer], reaches[peer].links[rank]);
-      self.machine.links.push_back(static_cast<planner::DeviceLink>(
-          std::min(worse, static_cast<std::uint8_t>(planner::DeviceLink::kNetwork))));
-      self.staged |= self.machine.links.back() >= planner::DeviceLink::kHost;
+      auto worse = static_cast<planner::DeviceLink>(
+          std::min(std::max(reaches[rank].links[peer], reaches[peer].links[rank]),
+                   static_cast<std::uint8_t>(planner::DeviceLink::kNetwork)));
+      if (lost[rank].from[peer] || lost[peer].from[rank])
+        worse = std::max(worse, planner::DeviceLink::kHost);
+      self.machine.links.push_back(worse);
+      self.staged |= worse >= planner::DeviceLink::kHost;
     }
+    if (lost[me].from[rank]) self.refusals[rank] = "what its device writes here is lost";
+    if (lost[rank].from[me]) self.refusals[rank] = "what this device writes there is lost";
   }
   return learn_direct(self, all, reaches);
 }

@@ -232,7 +232,9 @@ Allocated& allocated() {
 
 Result<void*> device_mem_alloc(int device, std::size_t bytes) {
   if (bytes == 0) return invalid("device_mem_alloc: no bytes");
+  const RelaxedCapture relaxed;
   TUTTI_TRY(auto memory, exec::CudaMemory::allocate_for_peers(device, bytes));
+  TUTTI_RETURN_IF_ERROR(memory.allow_peers());
   void* const data = memory.data();
   const std::lock_guard lock(allocated().mutex);
   allocated().memories.emplace(data, std::move(memory));
@@ -241,6 +243,7 @@ Result<void*> device_mem_alloc(int device, std::size_t bytes) {
 
 Status device_mem_free(void* data) {
   if (data == nullptr) return ok();
+  const RelaxedCapture relaxed;
   decltype(allocated().memories)::node_type memory;  // To free it may wait: not under the lock.
   {
     const std::lock_guard lock(allocated().mutex);

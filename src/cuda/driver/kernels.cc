@@ -10,6 +10,7 @@
 #include "kernels/cuda/fused.h"
 #include "kernels/cuda/interpreter.h"
 #include "kernels/cuda/messages.h"
+#include "kernels/cuda/reach.h"
 
 namespace tutti::exec {
 namespace {
@@ -26,7 +27,8 @@ std::set<const void*> all_kernels() {
 #include "tutti/reduce_ops.def"
 #undef TUTTI_REDUCE_OP
   };
-  std::set<const void*> kernels = {cuda::messages_kernel(), cuda::multimem_broadcast_kernel()};
+  std::set<const void*> kernels = {cuda::messages_kernel(), cuda::multimem_broadcast_kernel(),
+                                   cuda::reach_kernel()};
   for (const DataType type : kTypes) {
     kernels.insert({cuda::multimem_all_reduce_kernel(type), cuda::rms_norm_kernel(type),
                     cuda::sgd_kernel(type)});

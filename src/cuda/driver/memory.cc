@@ -9,24 +9,30 @@
 namespace tutti::exec {
 namespace {
 
-/// What is put onto a stream of this thread's device, and done when this returns. The stream is its
-/// own: the default one, and the device as a whole, would wait for what others run there, which may
-/// be kernels that wait for this rank.
-template <class Enqueue>
-cudaError_t at_once(Enqueue enqueue) {
-  const RelaxedCapture relaxed;
-  cudaStream_t stream = nullptr;
-  cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  if (error != cudaSuccess) return error;
-  error = enqueue(stream);
-  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-  cudaStreamDestroy(stream);
-  return error;
+/// The stream of a device for copies and the like that are done at once, made when the process
+/// first touches memory there: before any kernel of ours runs. It is kept. The driver deals streams
+/// to a few queues, and a stream that was made later could stand behind a kernel that waits for
+/// this very rank. It has the highest priority, as streams of other priorities have other queues.
+Result<cudaStream_t> utility_stream(int device) {
+  static std::mutex mutex;
+  static auto& streams = *new std::map<int, cudaStream_t>();  // Guarded by mutex; never destroyed.
+  const std::lock_guard lock(mutex);
+  const auto [found, fresh] = streams.try_emplace(device);
+  if (!fresh) return found->second;
+  int least = 0, greatest = 0;
+  cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  if (error == cudaSuccess)
+    error = cudaStreamCreateWithPriority(&found->second, cudaStreamNonBlocking, greatest);
+  if (error == cudaSuccess) return found->second;
+  streams.erase(found);
+  return cuda_status(error, "making a stream of device " + std::to_string(device)).error();
 }
 
-cudaError_t copy_at_once(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  return at_once(
-      [=](cudaStream_t stream) { return cudaMemcpyAsync(to, from, bytes, kind, stream); });
+Status copy_at_once(int device, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                    const std::string& what) {
+  return do_at_once(device, what, [=](cudaStream_t stream) {
+    return cudaMemcpyAsync(to, from, bytes, kind, stream);
+  });
 }
 
 }  // namespace
@@ -81,9 +87,20 @@ unsigned shareable(int device) {
 
 }  // namespace
 
-Status clear_memory(std::byte* at, std::size_t bytes, const std::string& what) {
-  return cuda_status(
-      at_once([=](cudaStream_t stream) { return cudaMemsetAsync(at, 0, bytes, stream); }), what);
+// The default stream, and the device as a whole, would wait for what others run there, which may be
+// kernels that wait for this rank.
+Status do_at_once(int device, const std::string& what,
+                  const std::function<cudaError_t(cudaStream_t)>& enqueue) {
+  const RelaxedCapture relaxed;
+  TUTTI_TRY(const cudaStream_t stream, utility_stream(device));
+  cudaError_t error = enqueue(stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  return cuda_status(error, what);
+}
+
+Status clear_memory(int device, std::byte* at, std::size_t bytes, const std::string& what) {
+  return do_at_once(device, what,
+                    [=](cudaStream_t stream) { return cudaMemsetAsync(at, 0, bytes, stream); });
 }
 
 Result<CudaMemory> CudaMemory::allocate(int device, std::size_t bytes) {
@@ -94,7 +111,8 @@ Result<CudaMemory> CudaMemory::allocate(int device, std::size_t bytes) {
   void* data = nullptr;
   TUTTI_RETURN_IF_ERROR(cuda_status(cudaMalloc(&data, bytes), allocating(device, bytes)));
   memory.data_ = {static_cast<std::byte*>(data), Free{device, {}}};
-  TUTTI_RETURN_IF_ERROR(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
+  TUTTI_RETURN_IF_ERROR(
+      clear_memory(device, memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
 
@@ -106,7 +124,8 @@ Result<CudaMemory> CudaMemory::allocate_for_peers(int device, std::size_t bytes)
     if (mapped.error().code != Code::kUnsupported) return std::move(mapped.error());
     return allocate(device, bytes);
   }
-  TUTTI_RETURN_IF_ERROR(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
+  TUTTI_RETURN_IF_ERROR(
+      clear_memory(device, memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
 
@@ -124,9 +143,10 @@ Result<CudaMemory> CudaMemory::allocate_private(int device, std::size_t bytes) {
   // In the order of a stream, which is all that either of them waits for: cudaFree "will not
   // perform any implicit synchronization" of such memory.
   const auto enqueue = [&](cudaStream_t stream) { return cudaMallocAsync(&data, bytes, stream); };
-  TUTTI_RETURN_IF_ERROR(cuda_status(at_once(enqueue), allocating(device, bytes)));
+  TUTTI_RETURN_IF_ERROR(do_at_once(device, allocating(device, bytes), enqueue));
   memory.data_ = {static_cast<std::byte*>(data), Free{device, {}}};
-  TUTTI_RETURN_IF_ERROR(clear_memory(memory.data(), memory.size(), allocating(device, bytes)));
+  TUTTI_RETURN_IF_ERROR(
+      clear_memory(device, memory.data(), memory.size(), allocating(device, bytes)));
   return memory;
 }
 
@@ -159,18 +179,32 @@ Status CudaMemory::map(int device, std::size_t bytes) {
   return ok();
 }
 
+Status CudaMemory::allow_peers() {
+  CudaMapping& mapping = data_.get_deleter().mapping;
+  int devices = 0;
+  if (mapping.data() == nullptr || !succeeds(cudaGetDeviceCount(&devices))) return ok();
+  const OnDevice on(device());
+  std::vector<int> peers;
+  for (int peer = 0; peer < devices; ++peer) {
+    int can = 0;
+    if (peer != device() && succeeds(cudaDeviceCanAccessPeer(&can, peer, device())) && can != 0)
+      peers.push_back(peer);
+  }
+  return peers.empty() ? ok() : mapping.allow(peers);
+}
+
 Status CudaMemory::write(std::size_t offset, const void* from, std::size_t bytes) {
   if (bytes == 0) return ok();
   const OnDevice on(device());
-  return cuda_status(copy_at_once(data() + offset, from, bytes, cudaMemcpyHostToDevice),
-                     "copying to device " + std::to_string(device()));
+  return copy_at_once(device(), data() + offset, from, bytes, cudaMemcpyHostToDevice,
+                      "copying to device " + std::to_string(device()));
 }
 
 Status CudaMemory::read(std::size_t offset, void* to, std::size_t bytes) const {
   if (bytes == 0) return ok();
   const OnDevice on(device());
-  return cuda_status(copy_at_once(to, data() + offset, bytes, cudaMemcpyDeviceToHost),
-                     "copying from device " + std::to_string(device()));
+  return copy_at_once(device(), to, data() + offset, bytes, cudaMemcpyDeviceToHost,
+                      "copying from device " + std::to_string(device()));
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -52,8 +53,13 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// Zeroes memory of this thread's device; waits for that, and for nothing else that runs there.
-Status clear_memory(std::byte* at, std::size_t bytes, const std::string& what);
+/// Does what `enqueue` puts onto a stream of `device`, this thread's; waits for that, and for
+/// nothing else that runs there. Other threads may capture streams meanwhile.
+Status do_at_once(int device, const std::string& what,
+                  const std::function<cudaError_t(cudaStream_t)>& enqueue);
+
+/// Zeroes memory of `device`, this thread's; waits for that, and for nothing else that runs there.
+Status clear_memory(int device, std::byte* at, std::size_t bytes, const std::string& what);
 
 /// Memory of a device, freed with the object. The owner makes sure that nothing touches it by then:
 /// the destructor does not wait for that. But freeing memory of cudaMalloc or of the driver may
@@ -68,6 +74,9 @@ class CudaMemory {
   static Result<CudaMemory> allocate_for_peers(int device, std::size_t bytes);
   /// The same, for kernels of this device alone. Freeing it waits for nothing either.
   static Result<CudaMemory> allocate_private(int device, std::size_t bytes);
+  /// Lets all devices of this process in that can access this one's memory, where it is the
+  /// driver's.
+  Status allow_peers();
   std::byte* data() const { return data_.get(); }
   std::size_t size() const { return bytes_; }
   /// Waits until the bytes are there.

@@ -93,7 +93,7 @@ Status CudaMulticast::allocate() {
     TUTTI_RETURN_IF_ERROR(said(driver.bind(multicast, 0, handle, 0, whole_, 0), where));
     TUTTI_TRY(own_[rank], map(handle));
     const OnDevice on(devices_[rank]);
-    TUTTI_RETURN_IF_ERROR(clear_memory(own_[rank].data(), whole_, where));
+    TUTTI_RETURN_IF_ERROR(clear_memory(devices_[rank], own_[rank].data(), whole_, where));
   }
   TUTTI_TRY(multicast_, map(multicast));
   return ok();

@@ -133,8 +133,8 @@ Result<CudaExport> CudaExport::of(int device, std::byte* data, std::size_t bytes
 
 /// For memory that the driver did not map.
 Status CudaExport::name_allocated(std::size_t bytes) {
+  std::byte* base = name_.data;  // Where what was allocated begins: an IPC handle is of all of it.
   if (cuda_driver().has_memory) {
-    std::byte* base = nullptr;
     TUTTI_RETURN_IF_ERROR(range_of(name_.data, base, name_.whole_bytes));
     name_.offset = static_cast<std::size_t>(name_.data - base);
     if (bytes > name_.whole_bytes - name_.offset) {
@@ -152,8 +152,7 @@ Status CudaExport::name_allocated(std::size_t bytes) {
                          ": it is a pool's (cudaMallocAsync); take cudaMalloc's instead");
     }
   }  // Else it is what was allocated.
-  if (succeeds(cudaIpcGetMemHandle(&name_.handle.ipc, name_.data)))
-    name_.kind = CudaHandleKind::kIpc;
+  if (succeeds(cudaIpcGetMemHandle(&name_.handle.ipc, base))) name_.kind = CudaHandleKind::kIpc;
   return ok();
 }
 

@@ -73,6 +73,9 @@ class CudaImport {
   /// the runtime, the driver or the other process said.
   static Result<CudaImport> open(int device, const CudaName& name, Deadline deadline);
   std::byte* data() const { return data_; }
+  /// Whether it is open by an IPC handle: its owner may not free it before this is closed. Other
+  /// memory stays while somebody has it open.
+  bool by_ipc() const { return ipc_ != nullptr; }
 
  private:
   Status open_parts(int device, const CudaName& name, Deadline deadline);

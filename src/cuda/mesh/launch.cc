@@ -19,6 +19,7 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call, CudaCallN
   arguments.count = call.count;
   arguments.scale = call.scale;
   arguments.integer_scale = call.integer_scale;
+  arguments.scale_at = call.scale_at;
   arguments.op = call.op;
   name.type = call.type;
   name.op = call.op;
@@ -48,8 +49,9 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   name.collective = plan.shape_.collective;
   name.root = plan.shape_.root;
   Arguments arguments = arguments_of(rank, call, name);
-  arguments.lanes = reinterpret_cast<const LaneSteps*>(plan.programs_[me].data());
-  arguments.scratch = plan.scratches_[me].data();
+  const CudaPlan::OfRank& own = plan.ranks_[me];
+  arguments.lanes = reinterpret_cast<const LaneSteps*>(own.memory.data());
+  arguments.scratch = own.memory.data() + own.scratch_at;
   arguments.scratch_bytes = options().slot_bytes;
   arguments.pieces = plan.pieces_;
   arguments.scaled &= reduces(plan.shape_.collective);

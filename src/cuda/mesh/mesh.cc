@@ -1,9 +1,13 @@
 #include "cuda/mesh/mesh.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "cuda/driver/kernels.h"
 #include "cuda/mesh/suits.h"
@@ -45,13 +49,13 @@ Status check_options(const CudaMeshOptions& options) {
 /// What of that a mesh of one rank, or of all, takes.
 Result<std::vector<CudaResidency>> take_residency(const CudaMeshOptions& options, int only) {
   std::map<int, std::size_t> blocks;
-  for (const int device : options.devices) blocks[device] += options.lanes;
+  for (const int device : options.devices) blocks[device] += options.blocks();
   std::vector<CudaResidency> taken;
   for (const auto& [device, wanted] : blocks) {
     if (only >= 0 && device != only) continue;
     TUTTI_TRY(const std::size_t room, blocks_of_device(device));
     if (wanted <= room) {
-      taken.emplace_back(device, only >= 0 ? options.lanes : wanted, room);
+      taken.emplace_back(device, only >= 0 ? options.blocks() : wanted, room);
       continue;
     }
     return Error{Code::kUnsupported, fmt::format("a CUDA mesh: ranks on device {} need {} blocks "
@@ -65,30 +69,49 @@ bool has_place(const plan::Plan& plan, plan::Place place) {
   return any_location(plan, [place](const plan::Location& at) { return at.place == place; });
 }
 
-template <class T>
-std::size_t bytes_of(const std::vector<T>& list) {
-  return list.size() * sizeof(T);
-}
+/// Bytes in a row, each part from a line on.
+class Image {
+ public:
+  template <class T>
+  std::size_t add(const std::vector<T>& list) {
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + whole_lines(list.size() * sizeof(T)));
+    replace(at, list);
+    return at;
+  }
+  template <class T>
+  void replace(std::size_t at, const std::vector<T>& list) {
+    std::ranges::copy(std::as_bytes(std::span(list)),
+                      bytes_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
 
-/// A rank's steps: a table of lanes, then each lane's steps and locations.
-Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device) {
-  std::size_t bytes = whole_lines(rank.lanes.size() * sizeof(LaneSteps));
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+/// A rank's steps, in one allocation and by one copy: a table of lanes, then each lane's steps and
+/// locations; and room for `scratch_bytes` behind them.
+Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device, std::size_t scratch_bytes,
+                             std::size_t& scratch_at) {
+  Image image;
+  std::vector<LaneSteps> table(rank.lanes.size());
+  image.add(table);
+  std::vector<std::pair<std::size_t, std::size_t>>
+      places;  // Where steps and locations are, by lane.
   for (const plan::Lane& lane : rank.lanes) {
-    bytes += whole_lines(bytes_of(lane.steps)) + whole_lines(bytes_of(lane.locations));
+    const std::size_t steps = image.add(lane.steps);
+    places.emplace_back(steps, image.add(lane.locations));
   }
-  TUTTI_TRY(CudaMemory memory, CudaMemory::allocate_private(device, bytes));
-  std::vector<LaneSteps> table;
-  std::size_t at = whole_lines(rank.lanes.size() * sizeof(LaneSteps));
-  for (const plan::Lane& lane : rank.lanes) {
-    const std::size_t locations = at + whole_lines(bytes_of(lane.steps));
-    TUTTI_RETURN_IF_ERROR(memory.write(at, lane.steps.data(), bytes_of(lane.steps)));
-    TUTTI_RETURN_IF_ERROR(memory.write(locations, lane.locations.data(), bytes_of(lane.locations)));
-    table.push_back({reinterpret_cast<const plan::Step*>(memory.data() + at),
-                     reinterpret_cast<const plan::Location*>(memory.data() + locations),
-                     static_cast<std::uint32_t>(lane.steps.size())});
-    at = locations + whole_lines(bytes_of(lane.locations));
+  scratch_at = image.bytes().size();
+  TUTTI_TRY(CudaMemory memory, CudaMemory::allocate_private(device, scratch_at + scratch_bytes));
+  for (std::size_t lane = 0; lane < table.size(); ++lane) {
+    table[lane] = {reinterpret_cast<const plan::Step*>(memory.data() + places[lane].first),
+                   reinterpret_cast<const plan::Location*>(memory.data() + places[lane].second),
+                   static_cast<std::uint32_t>(rank.lanes[lane].steps.size())};
   }
-  TUTTI_RETURN_IF_ERROR(memory.write(0, table.data(), bytes_of(table)));
+  image.replace(0, table);
+  TUTTI_RETURN_IF_ERROR(memory.write(0, image.bytes().data(), image.bytes().size()));
   return memory;
 }
 
@@ -96,8 +119,7 @@ Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device) {
 
 std::size_t CudaPlan::bytes() const {
   std::size_t sum = 0;
-  for (const CudaMemory& memory : programs_) sum += memory.size();
-  for (const CudaMemory& memory : scratches_) sum += memory.size();
+  for (const OfRank& rank : ranks_) sum += rank.memory.size();
   return sum;
 }
 
@@ -158,15 +180,13 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
   loaded.partials_ = has_partials(plan);
   loaded.reads_peers_ = has_place(plan, plan::Place::kPeerInput);
   loaded.writes_peers_ = has_place(plan, plan::Place::kPeerOutput);
-  loaded.programs_.resize(ranks);
-  loaded.scratches_.resize(ranks);
+  loaded.ranks_.resize(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!rings_.is_here(rank)) continue;
-    const int device = options().devices[rank];
-    TUTTI_TRY(loaded.programs_[rank], load_rank(plan.ranks[rank], device));
-    TUTTI_TRY(loaded.scratches_[rank],
-              CudaMemory::allocate_private(device,
-                                           plan.ranks[rank].scratch_chunks * options().slot_bytes));
+    CudaPlan::OfRank& own = loaded.ranks_[rank];
+    const std::size_t scratch = plan.ranks[rank].scratch_chunks * options().slot_bytes;
+    TUTTI_TRY(own.memory,
+              load_rank(plan.ranks[rank], options().devices[rank], scratch, own.scratch_at));
   }
   return loaded;
 }

@@ -42,7 +42,11 @@ class CudaPlan {
   std::uint32_t lanes_ = 1;
   bool entry_barrier_ = false, tiled_ = false, partials_ = false;
   bool reads_peers_ = false, writes_peers_ = false;  // Their inputs, and their outputs.
-  std::vector<CudaMemory> programs_, scratches_;     // By rank.
+  struct OfRank {
+    CudaMemory memory;  // Lanes' steps, then scratch.
+    std::size_t scratch_at = 0;
+  };
+  std::vector<OfRank> ranks_;
 };
 
 /// One rank's part of a call. Buffers are memory that its device can access.
@@ -57,6 +61,7 @@ struct CudaCall {
   std::vector<std::byte*> peer_outputs;
   double scale = 1;
   std::int64_t integer_scale = 1;
+  const void* scale_at = nullptr;  // In the device's memory: goes before the two above.
   /// A hash of where its buffers are in registered memory, alike on all ranks; 0: nowhere.
   std::uint64_t places = 0;
 };

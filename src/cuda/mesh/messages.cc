@@ -78,10 +78,12 @@ Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaSt
   const std::vector<Queue> queues = queues_of(list, rank, ranks);
   cuda::Arguments common = rings_.arguments(rank);
   common.tag = tag_of({.kind = CudaCallName::kMessage});
-  const std::size_t rounds = std::clamp(options().lanes, 2U, cuda::kMostQueues) / 2;
+  const std::uint32_t most = options().queues != 0 ? options().queues : options().lanes;
+  const std::size_t rounds = std::clamp(most, 2U, cuda::kMostQueues) / 2;
+  const auto window_of = [=](const Queue& queue) { return (queue.round - 1) / rounds; };
   for (std::size_t begin = 0, end = 0; begin < queues.size(); begin = end) {
     std::size_t longest = 0;
-    for (; end < queues.size() && queues[end].round / rounds == queues[begin].round / rounds; ++end)
+    for (; end < queues.size() && window_of(queues[end]) == window_of(queues[begin]); ++end)
       longest = std::max(longest, queues[end].messages.size());
     const auto window = std::span(queues).subspan(begin, end - begin);
     for (std::size_t first = 0; first < longest; first += cuda::kMostInQueue) {

@@ -160,6 +160,14 @@ Status CudaRings::join(std::span<const CudaMeshHandle> handles) {
   return connect(static_cast<std::size_t>(only_));
 }
 
+std::vector<CudaImport> CudaRings::take_imports_by_ipc() {
+  std::vector<CudaImport> taken;
+  for (CudaImport& one : opened_) {
+    if (one.by_ipc()) taken.push_back(std::move(one));
+  }
+  return taken;
+}
+
 /// The ends of rings that the network carries from here to another host, and back.
 CudaRings::Ends CudaRings::remote_ends(std::size_t me, std::size_t peer, std::size_t lane) const {
   const int own = static_cast<int>(me), other = static_cast<int>(peer);

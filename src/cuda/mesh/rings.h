@@ -8,6 +8,7 @@
 //
 // All ranks are of this process; or one is, which joins the others by their handles.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -34,6 +35,9 @@ struct CudaMeshOptions {
   std::vector<bool> remote;
   Region network;
   std::uint32_t lanes = 1;  // The most that a plan may have.
+  /// Queues of messages in a launch, at most, each with a block of its own
+  /// (kernels/cuda/messages.h). 0: as many as lanes.
+  std::uint32_t queues = 0;
   std::uint32_t slot_count = 8;
   std::size_t slot_bytes = std::size_t{128} << 10;
   cuda::SlotFormat format = cuda::SlotFormat::kSimple;
@@ -41,6 +45,8 @@ struct CudaMeshOptions {
   std::size_t area_bytes = std::size_t{8} << 10;
   unsigned threads = 512;                                       // In a block: whole warps.
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // How long a kernel waits.
+  /// Blocks of a rank at a time, at most.
+  std::uint32_t blocks() const { return std::max(lanes, queues); }
 };
 
 /// Some of a mesh's ranks, a bit for each.
@@ -91,6 +97,9 @@ class CudaRings {
   /// Where one rank is here: its handle, and the rings with those whose handles these are, by rank.
   Result<CudaMeshHandle> handle();
   Status join(std::span<const CudaMeshHandle> handles);
+  /// Once no kernel of this process uses the rings any more: what others have to see closed before
+  /// they free their memory.
+  std::vector<CudaImport> take_imports_by_ipc();
 
   const CudaMeshOptions& options() const { return options_; }
   bool is_here(std::size_t rank) const {

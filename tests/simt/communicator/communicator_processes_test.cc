@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <list>
 #include <optional>
 #include <random>
@@ -181,6 +182,14 @@ TEST_CASE("ranks in processes, of which not all reach each other") {
   run_processes(3, 2, seed);
 }
 
+TEST_CASE("ranks in processes, of which some lose what they write to each other") {
+  const auto seed = Catch::rngSeed();
+  INFO("--rng-seed " << seed);
+  simt::settings().loses_writes[1] = 1;  // What device 1 writes to device 0.
+  run_processes(3, 1, seed);
+  simt::settings().loses_writes[1] = 0;
+}
+
 TEST_CASE("a rank's process has a context on its own device alone") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
@@ -334,6 +343,35 @@ std::size_t memory_in_use() {
   std::size_t available = 0, total = 0;
   cudaMemGetInfo(&available, &total);
   return total - available;
+}
+
+TEST_CASE("memory is freed once all processes have closed it, where handles are IPC's") {
+  const test::ScratchDirectory meeting;
+  test::Processes all(2, [&](int rank) -> std::string {
+    simt::share_as(0);
+    const auto rendezvous = file_rendezvous(meeting.path(), "devices");
+    if (!rendezvous) return rendezvous.error().to_string();
+    auto comm = DeviceCommunicator::create(**rendezvous, Rank{rank}, 2, rank);
+    if (!comm) return comm.error().to_string();
+    std::optional<DeviceCommunicator> one(*std::move(comm));
+    // Rank 1 leaves first, waits for rank 0 in vain, and looks no more.
+    const auto reached = [&](const std::string& name) {
+      const auto end = std::chrono::steady_clock::now() + kLong;
+      while (access((meeting.path() + name).c_str(), F_OK) != 0) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      return true;
+    };
+    const auto note = [&](const std::string& name) { std::ofstream(meeting.path() + name) << "."; };
+    if (rank == 0 && !reached("/left")) return "rank 1 does not leave";
+    one.reset();
+    if (rank == 0 && memory_in_use() != 0) return "its memory is not freed";
+    note(rank == 0 ? "/freed" : "/left");
+    if (rank == 1 && !reached("/freed")) return "rank 0 does not leave";
+    return simt::freed_while_open() == 0 ? "" : "rank 1 had it open";
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(all.wait(rank) == 0);
 }
 
 TEST_CASE("a process that ends lets what frees a communicator come to its end") {

@@ -73,6 +73,41 @@ TEST_CASE("devices without access to each other go by memory of the host") {
   }
 }
 
+TEST_CASE("devices whose writes to each other are lost go by memory of the host") {
+  simt::settings().loses_writes[1] = 1;  // What device 1 writes to device 0.
+  {
+    DeviceCluster cluster({0, 1, 2});
+    CHECK(cluster.complaint == "");
+    if (cluster.complaint.empty()) {
+      const auto says = [&](std::size_t rank, const std::string& line) {
+        return cluster.comms[rank].describe().find(line + "\n") != std::string::npos;
+      };
+      CHECK(says(0, "to rank 1: host; what its device writes here is lost"));
+      CHECK(says(1, "to rank 0: host; what this device writes there is lost"));
+      CHECK(says(0, "to rank 2: NVLink"));
+      CHECK(says(2, "to rank 1: NVLink"));
+      for (const std::size_t count : {9, 4000})
+        CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(count, 3), 1) == "");
+    }
+  }
+  simt::settings().loses_writes[1] = 0;
+}
+
+TEST_CASE("first calls make no streams, which could stand behind kernels that wait") {
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  const auto next_id = [] {
+    unsigned long long id = 0;
+    const cudaStream_t stream = test::new_stream(0);
+    CHECK(said(cudaStreamGetId(stream, &id)) == "");
+    cudaStreamDestroy(stream);
+    return id;
+  };
+  const auto before = next_id();
+  CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(4000, 2), 1) == "");
+  CHECK(next_id() == before + 1);
+}
+
 TEST_CASE("MIG instances of one GPU are devices of their own, which don't reach each other") {
   const test::NoPeerAccess none;
   const simt::Settings before = simt::settings();
@@ -288,6 +323,43 @@ TEST_CASE("messages between all ranks, with themselves too, of any sizes, in one
   }
   // And what comes after them.
   CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(3000, kRanks), 1) == "");
+}
+
+TEST_CASE("all messages of a rank go at a time, whatever its peers wait for first") {
+  constexpr std::size_t kCount = 60000;  // More than fits the rings.
+  Settings settings = test::small_settings();
+  settings.timeout = std::chrono::seconds(20);
+  DeviceCluster cluster({0, 1, 2}, settings);  // By two lanes, a message each way.
+  REQUIRE(cluster.complaint.empty());
+  std::vector<exec::CudaMemory> memories;
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    auto memory = exec::CudaMemory::allocate(cluster.comms[rank].device(), 2 * kCount);
+    REQUIRE(memory);
+    memories.push_back(*std::move(memory));
+  }
+  // Rank 0 sends to both at once. Rank 1 takes its message after that of rank 2, which sends that
+  // after it has got its own.
+  const auto put = [&](std::size_t rank, bool sends, int peer, std::size_t at) {
+    DeviceCommunicator& comm = cluster.comms[rank];
+    std::byte* const data = memories[rank].data() + at;
+    const cudaStream_t stream = cluster.streams[rank];
+    CHECK(said(sends ? comm.send(data, kCount, DataType::kUint8, Rank{peer}, stream)
+                     : comm.recv(data, kCount, DataType::kUint8, Rank{peer}, stream)) == "");
+  };
+  {
+    Group group;
+    put(0, true, 1, 0);
+    put(0, true, 2, 0);
+    CHECK(said(group.end()) == "");
+  }
+  put(1, false, 2, 0);
+  put(1, false, 0, kCount);
+  put(2, false, 0, 0);
+  put(2, true, 1, 0);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    CHECK(said(cudaStreamSynchronize(cluster.streams[rank])) == "");
+    CHECK(said(cluster.comms[rank].check()) == "");
+  }
 }
 
 TEST_CASE("parts of a communicator work beside it, on the same streams") {
