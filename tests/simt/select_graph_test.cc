@@ -202,6 +202,24 @@ TEST_CASE("so is what is chosen of all collectives, under both contracts, on all
   }
 }
 
+TEST_CASE("a plan takes all lanes that it may have, also if they are no power of two") {
+  DeviceMachine machine = machine_of("hgx-h100");
+  std::map<std::uint32_t, double> us;
+  for (const std::uint32_t lanes : {2U, 3U}) {
+    machine.lanes = lanes;
+    auto request = request_for(machine, Collective::kAllGather, Contract::kDeterministic);
+    request.bytes = std::size_t{1} << 30;
+    const auto found = planner::device_candidates(request, machine);
+    REQUIRE(found);
+    const auto ring = std::ranges::find_if(
+        *found, [](const planner::Candidate& one) { return one.name() == "ring"; });
+    REQUIRE(ring != found->end());
+    CHECK(ring->lanes == lanes);
+    us[lanes] = ring->microseconds;
+  }
+  CHECK(us[3] < 0.8 * us[2]);
+}
+
 TEST_CASE("what is chosen for several hosts takes hardly longer than the simulator's choice") {
   for (const int count : {2, 4}) {
     const auto machines = hosts(count);

@@ -119,14 +119,14 @@ const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algor
   return layout;
 }
 
-/// Twice as many as long as each time that saves enough.
+/// Twice as many, or as many as there may be, as long as each time that saves enough.
 std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
                                                   const Request& request, Layout& layout) const {
   layout.lanes = least_lanes(algorithm, request, layout.ordered);
   auto us = time_of(algorithm, request, layout);
   const std::uint32_t most = most_lanes(algorithm, request, layout.ordered);
-  while (us && 2 * layout.lanes <= most) {
-    const Layout more{layout.ordered, 2 * layout.lanes};
+  while (us && layout.lanes < most) {
+    const Layout more{layout.ordered, std::min(2 * layout.lanes, most)};
     const auto faster = time_of(algorithm, request, more);
     if (!faster || *faster > kWorthLanes * *us) break;
     layout = more;
