@@ -119,10 +119,11 @@ const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algor
   return layout;
 }
 
-/// Twice as many, or as many as there may be, as long as each time that saves enough.
+/// Half as many as the bytes are worth, as each costs its start; then twice as many, or as many as
+/// there may be, as long as each time that saves enough.
 std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
                                                   const Request& request, Layout& layout) const {
-  layout.lanes = least_lanes(algorithm, request, layout.ordered);
+  layout.lanes = std::max(1U, least_lanes(algorithm, request, layout.ordered) / 2);
   auto us = time_of(algorithm, request, layout);
   const std::uint32_t most = most_lanes(algorithm, request, layout.ordered);
   while (us && layout.lanes < most) {
