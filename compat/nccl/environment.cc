@@ -229,15 +229,12 @@ std::string name_ignored(const Values& set) {
   return line.empty() ? line : "variables without a meaning here: " + line;
 }
 
-/// False: the file can't be read.
-bool add_file(Values& set, const std::string& path) {
+void add_file(Values& set, const std::string& path) {
   std::ifstream file(path);
-  if (!file) return false;
   std::string text(kMostFileBytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   add_configuration(set, text);
-  return true;
 }
 
 std::string of_process(const char* name) {
@@ -251,10 +248,10 @@ const Values& configured() {
     Values read;
     const std::string named = of_process("NCCL_CONF_FILE"), home = of_process("HOME");
     if (!named.empty())
-      static_cast<void>(add_file(read, named));
+      add_file(read, named);
     else if (!home.empty())
-      static_cast<void>(add_file(read, home + "/.nccl.conf"));
-    static_cast<void>(add_file(read, "/etc/nccl.conf"));
+      add_file(read, home + "/.nccl.conf");
+    add_file(read, "/etc/nccl.conf");
     return read;
   }();
   return all;
@@ -345,6 +342,10 @@ std::optional<Place> parse_place(std::string_view text) {
 const Environment& environment() {
   static const Environment one = [] {
     Environment read = read_variables(collect());
+    const std::string named = of_process("NCCL_CONF_FILE");
+    if (!named.empty() && ::access(named.c_str(), R_OK) != 0)
+      read.complaints.push_back(
+          fmt::format("NCCL_CONF_FILE='{}' has no effect: it can't be read", shown(named)));
     start_debug(read);
     return read;
   }();

@@ -125,6 +125,12 @@ TEST_CASE("a configuration file counts where the environment says nothing") {
   CHECK(count(text, "NCCL_MAX_CTAS set by environment to 2 ") == 1);
 }
 
+TEST_CASE("a configuration file that can't be read is told") {
+  const std::string text = written({{"NCCL_DEBUG", "WARN"}, {"NCCL_CONF_FILE", "/nowhere"}});
+  INFO(text);
+  CHECK(count(text, "NCCL WARN NCCL_CONF_FILE='/nowhere' has no effect: it can't be read\n") == 1);
+}
+
 namespace {
 
 /// A rank that has its own id of NCCL_COMM_ID: two communicators one after the other, and parts.
