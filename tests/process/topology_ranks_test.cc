@@ -106,19 +106,22 @@ Peer peer_on(const std::string& host, const std::vector<int>& cpus) {
   return peer;
 }
 
+/// Where the ranks are, by name; or why that can't be said.
+std::string names_of(const topology::Graph& graph, const std::vector<Peer>& peers) {
+  const auto places = find_places(graph, peers);
+  if (!places) return places.error().what;
+  std::string text;
+  for (const auto place : *places) text += graph[place].name + " ";
+  return text;
+}
+
 TEST_CASE("the places of ranks follow from the names and CPUs of their hosts") {
   const auto graph = topology::parse_graph(
       "tutti topology 1\nhost x .hostname=node1\nhost y .hostname=node2\n"
       "numa x/a host=x .cpus=0-1,64\nnuma x/b host=x .cpus=2-3\nnuma y/a host=y\n",
       "test");
   REQUIRE(graph);
-  const auto names = [&](const std::vector<Peer>& peers) {
-    const auto places = find_places(*graph, peers);
-    if (!places) return places.error().what;
-    std::string text;
-    for (const auto place : *places) text += (*graph)[place].name + " ";
-    return text;
-  };
+  const auto names = [&](const std::vector<Peer>& peers) { return names_of(*graph, peers); };
   CHECK(names({peer_on("node1", {3}), peer_on("node2", {0, 9}), peer_on("node1", {0, 64})}) ==
         "x/b y/a x/a ");
   CHECK(names({peer_on("node1", {1, 2})}) ==
@@ -133,13 +136,7 @@ TEST_CASE(
   const auto graph = topology::parse_graph(
       "tutti topology 1\nhost x\nhost y\nnuma x/a host=x\nnuma y/a host=y\n", "test");
   REQUIRE(graph);
-  const auto names = [&](const std::vector<Peer>& peers) {
-    const auto places = find_places(*graph, peers);
-    if (!places) return places.error().what;
-    std::string text;
-    for (const auto place : *places) text += (*graph)[place].name + " ";
-    return text;
-  };
+  const auto names = [&](const std::vector<Peer>& peers) { return names_of(*graph, peers); };
   CHECK(names({peer_on("node7", {0}), peer_on("node2", {0}), peer_on("node7", {1})}) ==
         "x/a y/a x/a ");
   CHECK(names({peer_on("node7", {0}), peer_on("node7", {1})}) ==
