@@ -96,8 +96,9 @@ std::uint32_t DevicePlanCosts::least_lanes(const Algorithm& algorithm, const Req
   const std::size_t orders = orders_on(algorithm, request, ordered).size();
   const std::size_t pieces =
       std::size_t{algorithm.pieces(request.shape)} * std::max<std::size_t>(1, orders);
-  return lanes_worth(request.bytes / blocks_of(request.shape) / pieces,
-                     most_lanes(algorithm, request, ordered));
+  const std::uint32_t worth = lanes_worth(request.bytes / blocks_of(request.shape) / pieces,
+                                          most_lanes(algorithm, request, ordered));
+  return std::max(1U, worth / 2);  // Each lane costs its start.
 }
 
 std::uint32_t DevicePlanCosts::most_lanes(const Algorithm& algorithm, const Request& request,
@@ -119,11 +120,10 @@ const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algor
   return layout;
 }
 
-/// Half as many as the bytes are worth, as each costs its start; then twice as many, or as many as
-/// there may be, as long as each time that saves enough.
+/// Twice as many, or as many as there may be, as long as each time that saves enough.
 std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
                                                   const Request& request, Layout& layout) const {
-  layout.lanes = std::max(1U, least_lanes(algorithm, request, layout.ordered) / 2);
+  layout.lanes = least_lanes(algorithm, request, layout.ordered);
   auto us = time_of(algorithm, request, layout);
   const std::uint32_t most = most_lanes(algorithm, request, layout.ordered);
   while (us && layout.lanes < most) {

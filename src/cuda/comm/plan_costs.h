@@ -24,7 +24,7 @@ class DevicePlanCosts final : public PlanCosts {
       : machine_(machine), model_(std::move(model)) {}
 
   std::string_view overrides() const override { return machine_.overrides; }
-  /// As few as are worth it, or as many as save time.
+  /// The fewest beyond which twice as many save too little time.
   std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
                       std::uint32_t by_source) const override;
   std::string refusal(const Algorithm& algorithm, std::uint32_t lanes,
