@@ -39,8 +39,8 @@ struct Communicator::State {
   Status check(const exec::Call& call) const;
   /// Executes now, on this thread, unless asynchronous work or a group is under way.
   Status run(const exec::Call& call);
-  /// The same. A call that repeats the one before is not even made: that would take as long as the
-  /// rest of its bookkeeping.
+  /// The same. For a call that repeats the one before, no exec::Call is built: that would take as
+  /// long as the rest of its bookkeeping.
   Status run(Collective collective, const void* input, void* output, std::size_t count,
              DataType type, const Reduction& reduction, int root);
   Result<Work> start(const exec::Call& call);

@@ -88,7 +88,7 @@ void EagerPath::publish_lines() {
     from = board_.own_payload();
   }
   const CallBoard::LineWriter lines = board_.writer();
-  if (board_.round().lines == 1) {
+  if (board_.round().lines == 1) {  // Most calls: nothing to leave out or to fill up.
     lines.write(0, from, bytes_);
     return board_.publish();
   }

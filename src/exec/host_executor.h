@@ -69,8 +69,8 @@ class HostExecutor {
   Status run(const Call& call) {
     return run_walled([&] { begin(call); });
   }
-  /// The same for one that repeats the one before. By value: a pair of pointers that were stored
-  /// just now would be loaded as one, which stalls.
+  /// The same for one that repeats the one before. By value: the compiler loads two pointers
+  /// from memory as one, which stalls if they were stored one by one just before.
   Status run_again(const void* input, void* output) {
     return run_walled([=, this] { begin_again(input, output); });
   }

@@ -23,8 +23,7 @@ struct Locations : std::span<const Location> {
 
 class Builder {
  public:
-  /// `like`: the plan of a rank that does about as much, whose sizes are set aside here; may be
-  /// null.
+  /// `like`: the plan of a rank that does about as much, for which room is reserved; may be null.
   Builder(const Shape& shape, std::uint32_t pieces, const RankPlan* like = nullptr);
   const Shape& shape() const { return shape_; }
   std::uint32_t pieces() const { return pieces_; }

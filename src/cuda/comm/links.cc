@@ -54,7 +54,8 @@ struct Reach {
   std::int32_t performance[cuda::kMostDeviceRanks] = {};
 };
 
-/// Whose writes each rank lacks, once all have written to the others. Collective.
+/// By rank: the peers whose writes did not reach its memory. Call it after all ranks have written.
+/// Collective.
 Result<std::vector<LostWrites>> exchange_lost(DeviceRank& self, const std::vector<Reach>& reaches) {
   std::vector<bool> expected;
   for (std::size_t rank = 0; rank < reaches.size(); ++rank) {

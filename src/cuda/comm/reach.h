@@ -2,7 +2,7 @@
 // on its host (kernels/cuda/reach.h).
 //
 // Each rank opens the others' samples, and its kernel writes a pattern to its line of each. Once
-// all have done so, each looks which patterns have come.
+// all have done so, each rank looks which patterns have reached its own sample.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,7 +21,8 @@ inline constexpr std::size_t kSampleBytes = kSampleLine * cuda::kMostDeviceRanks
 Status write_to_samples(DeviceRank& self, const std::vector<DeviceInfo>& all,
                         std::vector<planner::DeviceLink>& links);
 
-/// Once all have written: the ranks whose kernels can't have written here, of those `expected`.
+/// The ranks, of those `expected`, whose pattern did not reach this rank's sample. Call
+/// look_at_sample after all ranks have written.
 struct LostWrites {
   ExchangedStatus status;
   std::array<bool, cuda::kMostDeviceRanks> from = {};  // By rank.
