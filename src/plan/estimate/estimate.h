@@ -57,6 +57,10 @@ struct CostModel {
   std::function<Path(Rank from, Rank to)> link;
   double reduce_gigabytes_per_second = 20;  // Per rank, bytes read and written by a move.
   double step_us = 0.02;                    // Per step.
+  /// What a step takes its lane though the other lanes of the rank go on: a thread block that waits
+  /// for its loads and fences. And the rate at which it then reads and writes; 0: any.
+  double lane_us = 0;
+  double lane_gigabytes_per_second = 0;
 
   // All empty: ranks are places, links and ranks share nothing.
   std::vector<Resource> resources = {};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -177,6 +178,11 @@ std::uint32_t Ways::bundle_of(std::span<const Use> uses) {
 std::uint32_t Ways::own_server() {
   resources_.push_back(kNoServer);
   return server_count() - 1;
+}
+
+Picoseconds Ways::alone(double bytes) const {
+  const double time = model_.lane_us * 1e6 + bytes * per_byte(model_.lane_gigabytes_per_second);
+  return static_cast<Picoseconds>(std::llround(time));
 }
 
 // Those with a resource get its number for now.

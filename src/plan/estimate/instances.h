@@ -103,6 +103,8 @@ class Ways {
   /// Until the news of room is there.
   Picoseconds way_back(std::uint32_t channel) const { return back_[channel]; }
   const Processor& processor(std::uint32_t actor) const { return processors_[actor]; }
+  /// What a step of so many bytes takes its lane by itself.
+  Picoseconds alone(double bytes) const;
 
   std::uint32_t server_count() const { return static_cast<std::uint32_t>(resources_.size()); }
   /// By resource; kNoServer: no actor uses it.

@@ -1,7 +1,8 @@
 // Events in virtual time.
 //
 // A rank's lanes share its compute. A move takes `step_us` and the time to read and write its
-// bytes; where it touches mapped memory, at least as long as the path needs. Then its slots depart:
+// bytes; at least what a step takes a lane by itself; and where it touches mapped memory, at least
+// as long as the path needs. Then its slots depart:
 // each arrives when everything on its path has worked it off, and after the latency; its room comes
 // back one latency after it was read. A signal takes the latency, behind what was written to the
 // same peer. A multicast slot goes over the paths to all readers at the same time.
@@ -320,6 +321,9 @@ class Timeline {
       fetch_behind(i);
       State& state = states_[batch_[i]];
       Event end{servers_.computed(*state.actor), state.start.messages, state.start.latency};
+      if (step_of(state).kind != StepKind::kWait)
+        end = later(end, {now + ways_.alone(bytes_moved(state)), state.start.messages,
+                          state.start.latency + ways_.alone(0)});
       for_each_mapped(state, [&](std::uint32_t way, double, bool reads) {
         const Picoseconds latency = reads ? ways_.latency(way) : 0;
         end = later(end, {servers_.done_mapped(way, now) + latency, state.start.messages,

@@ -111,6 +111,22 @@ TEST_CASE("steps and bytes in memory take their time") {
   CHECK(floats(plan, 1000, 1 << 20, 2, model).microseconds == Approx(2 * 0.5 + 8 + 12));
 }
 
+TEST_CASE("what a step takes its lane by itself, lanes take side by side") {
+  plan::CostModel model = links(0, kFree);
+  model.lane_us = 0.5;
+  const plan::Plan plan = built(Collective::kAllReduce, "one_shot", 2);  // Two moves in a row.
+  CHECK(floats(plan, 1000, 1 << 20, 2, model).microseconds == Approx(2 * 0.5));
+  CHECK(floats(plan::replicate(plan, 4), 1024, 1 << 20, 2, model).microseconds == Approx(2 * 0.5));
+  model.lane_gigabytes_per_second = 1;  // The first moves 8000 bytes, the second 12000.
+  CHECK(floats(plan, 1000, 1 << 20, 2, model).microseconds == Approx(2 * 0.5 + 8 + 12));
+  CHECK(floats(plan::replicate(plan, 4), 4096, 1 << 20, 2, model).microseconds ==
+        Approx(2 * 0.5 + 8.192 + 12.288));
+  // What all lanes share may be what takes longer.
+  model.reduce_gigabytes_per_second = 2;
+  CHECK(floats(plan::replicate(plan, 4), 4096, 1 << 20, 2, model).microseconds ==
+        Approx(2 * (8.192 + 12.288)));
+}
+
 TEST_CASE("lanes share the compute of their rank") {
   plan::CostModel model = links(0, kFree);
   model.reduce_gigabytes_per_second = 1;
