@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "planner/kernel_phases.h"
 #include "topology/embedding/embed.h"
 #include "topology/embedding/groups.h"
 #include "topology/graph/words.h"
@@ -36,6 +37,25 @@ constexpr std::array kProtocols{
     Protocol{
         .name = "nvls", .needs_nvlink = true, .joins_in_switch = true, .hop_us = {12.5, 5.7, 18}},
     Protocol{.name = "host", .devices = false, .hop_us = {0.2, 0.2, 2.7}}};
+
+constexpr KernelPhases kIs = kKernelPhases;
+constexpr std::array kKernelProtocols{
+    Protocol{.name = "slots",
+             .base_us = kIs.launch_us,
+             .hop_us = {kIs.flag_us, kIs.pcie_us(), kIs.network_us},
+             .lane_us = kIs.slots_lane_us(),
+             .lane_gigabytes_per_second = kIs.lane_gigabytes_per_second},
+    Protocol{.name = "packed",
+             .base_us = kIs.launch_us,
+             .hop_us = {kIs.packed_us, kIs.packed_pcie_us, kIs.packed_network_us},
+             .efficiency = 0.5,
+             .lane_us = kIs.packed_lane_us(),
+             .lane_gigabytes_per_second = kIs.lane_gigabytes_per_second},
+    Protocol{.name = "multimem",
+             .needs_nvlink = true,
+             .joins_in_switch = true,
+             .base_us = kIs.launch_us + 2 * (kIs.slots_lane_us() + kIs.flag_us),  // Two meetings.
+             .hop_us = {kIs.load_us, kIs.load_us, kIs.network_us}}};
 
 // NCCL takes 12 GB/s for a NIC of 100 Gb/s (src/graph/topo.h), headers and all; others in
 // proportion.
@@ -106,15 +126,22 @@ Groups group(const topology::Graph& graph, std::span<const NodeId> endpoints) {
 }  // namespace
 
 std::span<const Protocol> protocols() { return kProtocols; }
+std::span<const Protocol> kernel_protocols() { return kKernelProtocols; }
 
 const Protocol* find_protocol(std::string_view name) {
-  const auto found = std::find_if(kProtocols.begin(), kProtocols.end(),
-                                  [&](const Protocol& one) { return one.name == name; });
-  return found == kProtocols.end() ? nullptr : &*found;
+  for (const auto table : {protocols(), kernel_protocols()}) {
+    const auto found = std::find_if(table.begin(), table.end(),
+                                    [&](const Protocol& one) { return one.name == name; });
+    if (found != table.end()) return &*found;
+  }
+  return nullptr;
 }
 
 std::string protocol_names() {
-  return topology::list_of(kProtocols, [](const Protocol& one) { return one.name; });
+  const auto names = [](std::span<const Protocol> table) {
+    return topology::list_of(table, [](const Protocol& one) { return one.name; });
+  };
+  return names(kProtocols) + ", " + names(kKernelProtocols);
 }
 
 std::optional<topology::Pattern> pattern_of(Collective collective) {
@@ -294,7 +321,9 @@ plan::Path MachineCost::path(Rank from, Rank to, const Protocol& protocol) {
 
 plan::CostModel MachineCost::model(const Protocol& protocol) {
   plan::CostModel model;
-  model.step_us = 0;  // In the latency of a hop.
+  model.step_us = 0;  // What steps take is a lane's, or in the latency of a hop.
+  model.lane_us = protocol.lane_us;
+  model.lane_gigabytes_per_second = protocol.lane_gigabytes_per_second;
   model.resources.reserve(2 * graph_.links.size() + groups_.endpoints.size());
   for (std::size_t i = 0; i < graph_.links.size(); ++i) {
     const Link& link = graph_.links[i];

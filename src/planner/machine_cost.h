@@ -36,9 +36,16 @@ struct Protocol {
     double nvlink = 0, pcie = 0, network = 0;
   } hop_us{};
   double efficiency = 1;  // Data of what is sent.
+  /// What a step takes its lane by itself (plan::CostModel).
+  double lane_us = 0, lane_gigabytes_per_second = 0;
 };
 
+/// Those whose figures are published: NCCL's, and what ranks on CPUs do.
 std::span<const Protocol> protocols();
+/// Those of this library's kernels, predicted (kernel_phases.h): "slots", "packed" (lines with
+/// their flags), "multimem" (multicast memory).
+std::span<const Protocol> kernel_protocols();
+/// One of either.
 const Protocol* find_protocol(std::string_view name);
 /// "simple, ll128, ...".
 std::string protocol_names();

@@ -22,7 +22,7 @@ using topology::NodeKind;
 using topology::Over;
 
 /// How kernels hand over slots between devices.
-constexpr std::string_view kProtocol = "simple";
+constexpr std::string_view kProtocol = "slots";
 /// What passes the memory of the host takes twice as long as what goes to a device, as where CUDA
 /// alone says what there is (cuda/comm/select.cc).
 constexpr double kStagedShare = 2;

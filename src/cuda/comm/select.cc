@@ -13,6 +13,7 @@
 #include "cuda/comm/graph_costs.h"
 #include "cuda/comm/plan_costs.h"
 #include "kernels/cuda/interpreter.h"
+#include "planner/kernel_phases.h"
 #include "planner/machine_cost.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
@@ -22,24 +23,24 @@
 namespace tutti::planner {
 namespace {
 
-/// What one way of reaching memory does. A hop: what NCCL 2.30 reckons with for its protocol
-/// "simple" (src/graph/tuning.cc), its steps included, and what two kernels on one device need for
-/// a flag. Bandwidth, of a device's port in one direction: NVLink 3, PCI Express 4.0 with 16 lanes,
-/// and that twice for memory of the host. Between hosts that way is taken, and then the network
-/// (Hosts::cost). The eager path has the hops of its protocol "LL", and starts sooner than a plan.
+/// What one way of reaching memory does. A hop of a slot's flag, and one of data with their flags
+/// beside them (the eager path): planner/kernel_phases.h. Bandwidth, of a device's port in one
+/// direction: NVLink 3, PCI Express 4.0 with 16 lanes, and that twice for memory of the host.
+/// Between hosts that way is taken, and then the network (Hosts::cost).
 struct LinkFigures {
   std::string_view name;
   LinkCost cost;
   double eager_us;
 };
-constexpr LinkFigures kLinks[] = {{"same device", {1.5, 0}, 0.6},
-                                  {"NVLink", {3.4, 250}, 0.6},
-                                  {"PCIe", {5.7, 22}, 1},
-                                  {"host", {7, 11}, 1},
-                                  {"network", {7, 11}, 2.7}};
-constexpr double kEagerStartsSoonerUs = 8.4 - 6.6;
+constexpr KernelPhases kIs = kKernelPhases;
+constexpr LinkFigures kLinks[] = {{"same device", {kIs.same_device_us, 0}, kIs.packed_us},
+                                  {"NVLink", {kIs.flag_us, 250}, kIs.packed_us},
+                                  {"PCIe", {kIs.pcie_us(), 22}, kIs.packed_pcie_us},
+                                  {"host", {2 * kIs.pcie_us(), 11}, kIs.packed_pcie_us},
+                                  {"network", {kIs.network_us / 2, 11}, kIs.packed_network_us}};
 constexpr double kEagerData = 0.5;         // The share of data; the rest are flags.
 constexpr std::size_t kLeastClass = 1024;  // Bytes of the first size class.
+constexpr std::size_t kLeastEager = 8;     // That are tried as the limit of the eager path.
 constexpr double kMemoryRate = 1555;       // GB/s: an A100's.
 
 /// Ranks up to which lanes stand on rank orders of their own.
@@ -93,11 +94,18 @@ std::vector<plan::Resource> resources_of(const DeviceMachine& machine, const Pla
   return resources;
 }
 
+/// What steps take is their lane's.
+void set_steps(plan::CostModel& model, double lane_us) {
+  model.step_us = 0;
+  model.lane_us = lane_us;
+  model.lane_gigabytes_per_second = kIs.lane_gigabytes_per_second;
+}
+
 /// What the graph of the hosts says. `machine` has to outlive it.
 plan::CostModel graph_model(const DeviceMachine& machine) {
   const GraphCosts& graph = *machine.graph;
   plan::CostModel model;
-  model.step_us = 0;  // In the latency of a hop.
+  set_steps(model, kIs.slots_lane_us());
   model.resources = graph.resources;
   model.compute = [&machine, first = graph.memories](Rank rank) {
     const int device = machine.device_of[static_cast<std::size_t>(rank.value)];
@@ -118,7 +126,7 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
   if (machine.graph != nullptr) return graph_model(machine);
   Places at(machine);
   plan::CostModel model;
-  model.step_us = 0;  // In the latency of a hop.
+  set_steps(model, kIs.slots_lane_us());
   model.resources = resources_of(machine, at);
   model.compute = [&machine, first = at.memories](Rank rank) {
     const int device = machine.device_of[static_cast<std::size_t>(rank.value)];
@@ -148,6 +156,7 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
 /// What the one-shot kernel pays: the hops of its slots, with flags beside data.
 plan::CostModel eager_model(const DeviceMachine& machine) {
   plan::CostModel model = cost_model(machine);
+  set_steps(model, kIs.packed_lane_us());
   for (plan::Resource& at : model.resources) at.gigabytes_per_second *= kEagerData;
   model.link = [&machine, link = std::move(model.link)](Rank from, Rank to) {
     plan::Path path = link(from, to);
@@ -341,11 +350,11 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
   const DevicePlanCosts costs(machine, eager_model(machine));
   Candidate eager;
   eager.algorithm = same;
-  for (request.bytes = machine.eager_bytes; request.bytes >= kLeastClass; request.bytes /= 2) {
+  for (request.bytes = machine.eager_bytes; request.bytes >= kLeastEager; request.bytes /= 2) {
     TUTTI_TRY(const auto plans, device_plans(request, machine));
-    const double plan_us = plans.front().microseconds + kEagerStartsSoonerUs;
     eager.lanes = costs.lanes(*same, request, 0, 0);
-    if (costs.estimate_us(eager, request).value_or(0) <= plan_us) return request.bytes;
+    if (costs.estimate_us(eager, request).value_or(0) <= plans.front().microseconds)
+      return request.bytes;
   }
   return 0;
 }

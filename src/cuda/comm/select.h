@@ -3,8 +3,9 @@
 //
 // Pure: the same request and machine give the same list on every rank. There are neither tables nor
 // rules, as nothing has been measured on devices yet, so estimates decide. They are right about
-// what matters for the order: how many hops, how many bytes over which port or link, that ranks of
-// one device share its memory, and those of one host its network. Where the graph of the hosts is
+// what matters for the order: how many hops, how many bytes over which port or link, what a step
+// takes its block (planner/kernel_phases.h), that ranks of one device share its memory, and those
+// of one host its network. Where the graph of the hosts is
 // known, its links and memories are what counts (cuda/comm/graph_costs.h); else PCI Express links
 // that devices share are left out, and all devices have the same figures.
 #pragma once
