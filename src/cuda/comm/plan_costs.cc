@@ -9,8 +9,8 @@
 namespace tutti::planner {
 namespace {
 
-/// How much faster a plan has to be on other rank orders, and with twice the lanes.
-constexpr double kWorthOrders = 0.98, kWorthLanes = 0.98;
+/// How much faster a plan has to be laid out otherwise, and with twice the lanes.
+constexpr double kWorthLayout = 0.98, kWorthLanes = 0.98;
 /// As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
 constexpr std::size_t kMostEvents = std::size_t{1} << 15;
 constexpr std::size_t kMostPlanEvents = 4 * kMostEvents;
@@ -66,8 +66,7 @@ std::optional<double> DevicePlanCosts::estimate_us(const Candidate& candidate,
 
 Recipe DevicePlanCosts::recipe(const Algorithm& algorithm, const Request& request,
                                std::uint32_t lanes) const {
-  Layout layout;
-  if (!request.orders.empty()) layout = layout_of(algorithm, request);
+  Layout layout = layout_of(algorithm, request);
   layout.lanes = lanes;
   return recipe_on(algorithm, request, layout);
 }
@@ -76,8 +75,8 @@ Recipe DevicePlanCosts::recipe_on(const Algorithm& algorithm, const Request& req
                                   const Layout& layout) const {
   return {.algorithm = &algorithm,
           .shape = request.shape,
-          .direct = request.mapped,
-          .hosts = request.mapped ? machine_.hosts.of : std::vector<int>{},
+          .direct = layout.mapped,
+          .hosts = layout.mapped ? machine_.hosts.of : std::vector<int>{},
           .lanes = layout.lanes,
           .orders = orders_on(algorithm, request, layout.ordered)};
 }
@@ -111,12 +110,20 @@ const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algor
                                                           const Request& request) const {
   const auto [known, fresh] = layouts_.try_emplace({&algorithm, request.bytes});
   Layout& layout = known->second;
-  if (!fresh || !may_be_taken(algorithm, request)) return layout;
-  const auto us = find_lanes(algorithm, request, layout);
-  if (!us || orders_on(algorithm, request, true).size() < 2) return layout;
-  Layout ordered{.ordered = true};
-  const auto us_ordered = find_lanes(algorithm, request, ordered);
-  if (us_ordered && *us_ordered < kWorthOrders * *us) layout = ordered;
+  if (!fresh) return layout;
+  layout.mapped = request.mapped;
+  if (!may_be_taken(algorithm, request)) return layout;
+  auto us = find_lanes(algorithm, request, layout);
+  const auto compete = [&](Layout other) {
+    const auto other_us = find_lanes(algorithm, request, other);
+    if (!us || !other_us || *other_us >= kWorthLayout * *us) return;
+    layout = other;
+    us = other_us;
+  };
+  if (orders_on(algorithm, request, true).size() >= 2)
+    compete({.ordered = true, .mapped = request.mapped});
+  // Ranks that touch each other's buffers meet before and after: slots may be faster.
+  if (request.mapped) compete({.ordered = layout.ordered});
   return layout;
 }
 
@@ -127,7 +134,8 @@ std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
   auto us = time_of(algorithm, request, layout);
   const std::uint32_t most = most_lanes(algorithm, request, layout.ordered);
   while (us && layout.lanes < most) {
-    const Layout more{layout.ordered, std::min(2 * layout.lanes, most)};
+    Layout more = layout;
+    more.lanes = std::min(2 * layout.lanes, most);
     const auto faster = time_of(algorithm, request, more);
     if (!faster || *faster > kWorthLanes * *us) break;
     layout = more;
@@ -139,9 +147,10 @@ std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
 std::optional<double> DevicePlanCosts::time_of(const Algorithm& algorithm, const Request& request,
                                                const Layout& layout) const {
   const auto [known, fresh] =
-      times_.try_emplace({&algorithm, request.bytes, layout.ordered, layout.lanes});
+      times_.try_emplace({&algorithm, request.bytes, layout.ordered, layout.mapped, layout.lanes});
   if (fresh) {
-    const Layout once{layout.ordered, 1};
+    Layout once = layout;
+    once.lanes = 1;
     known->second = simulated_us(recipe_on(algorithm, request, once), layout.lanes, request.bytes);
   }
   return known->second;

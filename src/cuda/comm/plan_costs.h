@@ -36,9 +36,11 @@ class DevicePlanCosts final : public PlanCosts {
   Recipe recipe(const Algorithm& algorithm, const Request& request, std::uint32_t lanes) const;
 
  private:
-  /// On the request's orders or as ranks are, and so many times.
+  /// On the request's orders or as ranks are; over slots alone, or in what peers map of the
+  /// buffers; and so many times.
   struct Layout {
     bool ordered = false;
+    plan::Mapped mapped = {};
     std::uint32_t lanes = 1;
   };
   const Layout& layout_of(const Algorithm& algorithm, const Request& request) const;
@@ -56,9 +58,10 @@ class DevicePlanCosts final : public PlanCosts {
 
   const DeviceMachine& machine_;
   const plan::CostModel model_;
-  // As far as asked for. By algorithm and bytes; and on orders or not, and lanes: microseconds.
+  // As far as asked for. By algorithm and bytes; and on orders or not, what is mapped, and lanes:
+  // microseconds.
   mutable std::map<std::pair<const Algorithm*, std::size_t>, Layout> layouts_;
-  mutable std::map<std::tuple<const Algorithm*, std::size_t, bool, std::uint32_t>,
+  mutable std::map<std::tuple<const Algorithm*, std::size_t, bool, plan::Mapped, std::uint32_t>,
                    std::optional<double>>
       times_;
 };
