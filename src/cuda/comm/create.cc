@@ -34,7 +34,7 @@ constexpr std::size_t kMostDeviceRanks = cuda::kMostDeviceRanks;
 /// A rank's memory for slots, at most, where the user does not say how many.
 constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
 /// With more lanes than this a collective would leave too few multiprocessors to others.
-constexpr std::uint32_t kMostLanes = 16;
+constexpr std::uint32_t kMostLanes = 32;
 /// Slots are of so many bytes, or a multiple of it.
 constexpr std::size_t kGrain = 1024;
 
