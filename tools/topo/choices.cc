@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "perf/sweep/options.h"
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
 #include "tools/simulate/simulate.h"
@@ -22,17 +21,6 @@ struct Choices {
   double most = 1.1;
   bool json = false;
 };
-
-Result<std::vector<std::size_t>> parse_sizes(const std::string& text) {
-  std::vector<std::size_t> sizes;
-  for (const std::string_view part : topology::split(text, ',')) {
-    const auto bytes = perf::parse_size(std::string(part));
-    if (!bytes || *bytes < 4 || *bytes > std::size_t{1} << 40)
-      return topology::invalid("--sizes: '{}' is no size from 4 to 1T, as 64K", part);
-    sizes.push_back(*bytes);
-  }
-  return sizes;
-}
 
 /// The last part of a path, in at most 24 characters.
 std::string machine_text(const std::string& name) {
@@ -110,7 +98,7 @@ class Report {
 };
 
 Result<int> choices(Choices options) {
-  TUTTI_TRY(const auto sizes, parse_sizes(options.sizes));
+  TUTTI_TRY(const auto sizes, sizes_named(options.sizes));
   ChoiceOf what;
   TUTTI_TRY(what.collective, collective_named(options.collective));
   TUTTI_TRY(what.contract, contract_named(options.contract));
@@ -156,8 +144,9 @@ void define_topo_choices(CLI::App& app, int& exit_code) {
   command->add_flag("--json", options->json, "As JSON");
   command->footer(
       "A collective of float32 between all GPUs of a host. Both choices are timed by the\n"
-      "simulator, out of what kernels of devices can run: plans over NCCL's protocol \"simple\";\n"
-      "the one-shot kernel of the eager path, up to 64 KiB between up to 8 GPUs, over \"ll\".\n"
+      "simulator, out of what kernels of devices can run: plans over slots; the one-shot kernel "
+      "of\n"
+      "the eager path, up to 64 KiB between up to 8 GPUs, over packed lines.\n"
       "Exit code: 1 if a ratio is above --most, or a file can't be read.\n"
       "Examples:\n  tutti topo choices\n  tutti topo choices dgx1-v100 topo.xml --sizes 64K,16M\n"
       "  tutti topo choices --collective broadcast --contract relaxed");

@@ -21,7 +21,10 @@ namespace {
 using topology::NodeId;
 using topology::NodeKind;
 
-constexpr std::uint32_t kLanes = 16;
+/// As a communicator has on devices of 80 to 127 multiprocessors, and of 128 or more, which SXM
+/// boards have from Hopper on (cuda/comm/create.cc).
+constexpr std::uint32_t kLanes = 16, kMostLanes = 32;
+constexpr int kHopper = 90;
 constexpr std::size_t kMostEvents = std::size_t{1} << 17;  // A plan's: some ms.
 
 std::vector<std::string> give_buses(topology::Graph& graph) {
@@ -37,9 +40,15 @@ std::vector<std::string> give_buses(topology::Graph& graph) {
 /// The GPUs of a host with what CUDA and NVML would say of their links.
 planner::DeviceMachine links_within(const topology::Graph& graph) {
   planner::DeviceMachine machine;
-  machine.lanes = kLanes;
   topology::Router router(graph);
   const auto gpus = graph.all(NodeKind::kGpu);
+  machine.lanes =
+      std::all_of(gpus.begin(), gpus.end(),
+                  [&](NodeId gpu) {
+                    return topology::number_fact(graph[gpu], "sm").value_or(0) >= kHopper;
+                  })
+          ? kMostLanes
+          : kLanes;
   for (const NodeId gpu : gpus) {
     machine.device_of.push_back(static_cast<int>(machine.device_of.size()));
     for (const NodeId peer : gpus) {
@@ -63,7 +72,7 @@ planner::DeviceMachine links_within(const topology::Graph& graph) {
 }
 
 const planner::Protocol& protocol_of(bool eager) {
-  return *planner::find_protocol(eager ? "ll" : "simple");
+  return *planner::find_protocol(eager ? "packed" : "slots");
 }
 
 constexpr std::string_view kOneShot = "one_shot";  // The algorithm of the eager path.
@@ -110,7 +119,7 @@ planner::DeviceMachine device_machine(std::span<const topology::Graph* const> ho
   const bool alike = std::all_of(parts.begin(), parts.end(),
                                  [&](const auto& part) { return part.device_of.size() == size; });
   if (alike) machine.groups = static_cast<int>(size);
-  machine.lanes = kLanes;
+  machine.lanes = parts.front().lanes;
   // With what kernels pay for a hop, what the simulator's protocol pays for one over a network.
   machine.hosts.cost = {.link = {7, 10}, .message_us = 0.3};
   machine.by_nics = machine.gpudirect = true;
@@ -143,33 +152,53 @@ Result<planner::DeviceMachine> device_machine(const topology::Graph& graph) {
   return with_graphs(links_within(graph), all);
 }
 
-Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& machine,
-                                                  std::span<const std::size_t> sizes,
-                                                  const ChoiceOf& what) {
+DeviceChooser::DeviceChooser(const planner::DeviceMachine& machine, planner::Request shaped)
+    : machine_(machine), shaped_(std::move(shaped)) {
   planner::SimulateOptions options;
-  options.collective = what.collective;
-  options.contract = what.contract;
+  options.collective = shaped_.shape.collective;
+  options.contract = shaped_.contract;
   options.slot_bytes = machine.slot_bytes;
   options.slots = machine.slots;
   options.channels = options.most_lanes = machine.lanes;
   options.most_events = kMostEvents;
-  planner::Simulator simulator(machine.graph->graph, machine.graph->devices, options);
-  const planner::Request shaped =
-      planner::device_request(what.collective, 0, what.contract, machine);
-  TUTTI_TRY(const std::size_t eager_limit, planner::eager_limit_bytes(shaped, machine));
+  simulator_ =
+      std::make_unique<planner::Simulator>(machine.graph->graph, machine.graph->devices, options);
+}
+
+Result<DeviceChooser> DeviceChooser::create(const planner::DeviceMachine& machine,
+                                            const ChoiceOf& what) {
+  DeviceChooser chooser(machine,
+                        planner::device_request(what.collective, 0, what.contract, machine));
+  TUTTI_TRY(chooser.eager_limit_, planner::eager_limit_bytes(chooser.shaped_, machine));
+  chooser.shaped_.mapped = what.mapped;
+  return chooser;
+}
+
+Result<TimedChoice> DeviceChooser::choose(std::size_t bytes) {
+  planner::Request request = shaped_;
+  request.bytes = bytes;
+  TUTTI_TRY(const Taken taken, first_plan(request, machine_));
+  estimate_us_ = taken.candidate.microseconds;
+  if (bytes > eager_limit_) {
+    return TimedChoice{false, taken.candidate.algorithm->name,
+                       simulator_->microseconds(*taken.plan, protocol_of(false), bytes)};
+  }
+  const Algorithm* one_shot = find_algorithm(Collective::kAllReduce, kOneShot);
+  TUTTI_TRY(const auto sample, simulator_->run(*one_shot, protocol_of(true), bytes));
+  return TimedChoice{true, kOneShot, sample.microseconds};
+}
+
+Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& machine,
+                                                  std::span<const std::size_t> sizes,
+                                                  const ChoiceOf& what) {
+  TUTTI_TRY(DeviceChooser chooser, DeviceChooser::create(machine, what));
+  planner::Simulator& simulator = chooser.simulator();
   std::vector<DeviceChoice> choices;
   for (const std::size_t bytes : sizes) {
     DeviceChoice& choice = choices.emplace_back();
     choice.bytes = bytes;
-    planner::Request request = shaped;
-    request.bytes = bytes;
-    TUTTI_TRY(const Taken taken, first_plan(request, machine));
-    choice.estimate_us = taken.candidate.microseconds;
-    choice.chosen = {bytes <= eager_limit, taken.candidate.algorithm->name};
-    if (choice.chosen.eager)
-      choice.chosen.algorithm = kOneShot;
-    else
-      choice.chosen.us = simulator.microseconds(*taken.plan, protocol_of(false), bytes);
+    TUTTI_TRY(choice.chosen, chooser.choose(bytes));
+    choice.estimate_us = chooser.estimate_us();
     const bool fits_one_shot = what.collective == Collective::kAllReduce &&
                                machine.device_of.size() <= cuda::kMostSources &&
                                bytes <= machine.eager_bytes;
@@ -180,7 +209,6 @@ Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& 
       TUTTI_TRY(const auto sample, simulator.run(algorithm, protocol_of(eager), bytes));
       if (!exec::unsuited(build(algorithm, sample.shape)).empty()) return ok();
       const TimedChoice one{eager, algorithm.name, sample.microseconds};
-      if (one.eager && choice.chosen.eager) choice.chosen.us = one.us;
       compete(one);
       return ok();
     };

@@ -6,11 +6,13 @@
 // with the slots and the lanes of the communicator.
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "cuda/comm/select.h"
+#include "planner/simulate/simulate.h"
 #include "topology/graph/graph.h"
 
 namespace tutti::tools {
@@ -27,8 +29,7 @@ Result<planner::DeviceMachine> with_graphs(planner::DeviceMachine machine,
                                            std::span<const topology::Graph* const> hosts);
 
 struct TimedChoice {
-  bool eager = false;  // The one-shot kernel: timed over "ll", as flags lie beside data. Plans hand
-                       // over slots: "simple".
+  bool eager = false;  // The one-shot kernel: timed over "packed". Plans hand over "slots".
   std::string_view algorithm = {};
   double us = 0;  // As simulated.
 };
@@ -37,6 +38,7 @@ struct TimedChoice {
 struct ChoiceOf {
   Collective collective = Collective::kAllReduce;
   Contract contract = Contract::kDeterministic;
+  plan::Mapped mapped = {};  // What of the buffers peers can map: none, or all that can be.
 };
 
 /// A call of so many bytes.
@@ -46,6 +48,26 @@ struct DeviceChoice {
   double estimate_us = 0;    // What the runtime estimates for the first of its plans.
 
   double ratio() const { return chosen.us / best.us; }
+};
+
+/// The runtime's choices on a machine, which has to outlive this and to have its graph.
+class DeviceChooser {
+ public:
+  static Result<DeviceChooser> create(const planner::DeviceMachine& machine, const ChoiceOf& what);
+  /// Its choice, timed by the simulator.
+  Result<TimedChoice> choose(std::size_t bytes);
+  /// What it estimates for the first of its plans, once it has chosen one for that.
+  double estimate_us() const { return estimate_us_; }
+  planner::Simulator& simulator() { return *simulator_; }
+
+ private:
+  DeviceChooser(const planner::DeviceMachine& machine, planner::Request shaped);
+
+  const planner::DeviceMachine& machine_;
+  planner::Request shaped_;
+  std::unique_ptr<planner::Simulator> simulator_;
+  std::size_t eager_limit_ = 0;
+  double estimate_us_ = 0;
 };
 
 /// One for each size. The machine has to have its graph.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "perf/sweep/options.h"
 #include "topology/bounds/bound.h"
 #include "topology/capture/machines.h"
 #include "topology/graph/words.h"
@@ -118,6 +119,17 @@ void define_topo(CLI::App& app, int& exit_code) {
 #define TUTTI_TOPO_COMMAND(name) define_topo_##name(*topo, exit_code);
 #include "tools/topo/topo.def"
 #undef TUTTI_TOPO_COMMAND
+}
+
+Result<std::vector<std::size_t>> sizes_named(const std::string& text) {
+  std::vector<std::size_t> sizes;
+  for (const std::string_view part : topology::split(text, ',')) {
+    const auto bytes = perf::parse_size(std::string(part));
+    if (!bytes || *bytes < 4 || *bytes > std::size_t{1} << 40)
+      return topology::invalid("--sizes: '{}' is no size from 4 to 1T, as 64K", part);
+    sizes.push_back(*bytes);
+  }
+  return sizes;
 }
 
 }  // namespace tutti::tools

@@ -1,0 +1,217 @@
+// tutti topo predict: what this library's kernels should reach on machines with GPUs, beside what
+// NCCL was measured to do there or, where nobody published that, what its own cost model says.
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cuda/comm/graph_costs.h"
+#include "tools/progress.h"
+#include "tools/simulate/options.h"
+#include "tools/simulate/simulate.h"
+#include "tools/topo/device_choices.h"
+#include "tools/topo/topo.h"
+#include "topology/capture/machines.h"
+#include "topology/graph/words.h"
+
+namespace tutti::tools {
+namespace {
+
+struct Predict {
+  std::vector<std::string> machines = {"hgx-h100", "dgx-a100", "pcie-4"};
+  std::vector<std::string> collectives;
+  std::string sizes = "8,1K,64K,1M,16M,256M";
+  int lanes = 0;
+  std::size_t slot_bytes = 0;
+  int slots = 0;
+  bool json = false;
+};
+
+/// How long NCCL takes, and the source.
+struct Nccl {
+  double us = 0;
+  std::string_view source;
+};
+
+/// Kernels on multicast memory have no slots: what comes first goes on first.
+constexpr std::size_t kTile = std::size_t{16} << 10;
+
+struct PublishedRow {
+  std::string_view machine;
+  Collective collective;
+  std::size_t bytes;
+  Nccl nccl;
+};
+constexpr PublishedRow kPublished[] = {
+#define NCCL_ROW(machine, collective, bytes, us, source) \
+  {machine, Collective::collective, bytes, {us, source}},
+#include "tools/topo/nccl_published.def"
+#undef NCCL_ROW
+};
+
+/// What NCCL's algorithms take by its own cost model (planner/machine_cost.h).
+Result<Nccl> nccl_by_model(Collective collective, planner::Simulator& simulator,
+                           std::size_t bytes) {
+  std::vector<const planner::Protocol*> protocols;
+  for (const planner::Protocol& one : planner::protocols()) protocols.push_back(&one);
+  std::optional<double> best;
+  for (const Algorithm* algorithm : simulator.candidates()) {
+    const bool by_switch = algorithm->name == "two_shot";
+    const bool sends = algorithm->name == "direct" && collective == Collective::kAllToAll;
+    if (algorithm->name != "ring" && algorithm->name != "double_tree" && !sends && !by_switch)
+      continue;
+    const planner::Protocol* const nvls[] = {planner::find_protocol("nvls")};
+    if (by_switch && !simulator.may_use(*nvls[0])) continue;
+    const auto sample = by_switch ? simulator.run(*algorithm, nvls, bytes)
+                                  : simulator.run(*algorithm, protocols, bytes);
+    if (sample) best = std::min(best.value_or(sample->microseconds), sample->microseconds);
+  }
+  if (!best) return topology::invalid("NCCL has no algorithm for that");
+  return Nccl{*best, "its model"};
+}
+
+Result<Nccl> nccl_of(const std::string& machine, Collective collective,
+                     planner::Simulator& simulator, std::size_t bytes) {
+  for (const PublishedRow& row : kPublished) {
+    if (row.machine == machine && row.collective == collective && row.bytes == bytes)
+      return row.nccl;
+  }
+  return nccl_by_model(collective, simulator, bytes);
+}
+
+struct Prediction {
+  std::size_t bytes = 0;
+  TimedChoice plain, registered;
+  std::optional<double> multicast_us;  // Registered memory.
+  Nccl nccl;
+};
+
+/// All sizes of one collective on one machine.
+Result<std::vector<Prediction>> predict(const std::string& name,
+                                        const planner::DeviceMachine& machine,
+                                        Collective collective, std::span<const std::size_t> sizes) {
+  const planner::Protocol& multimem = *planner::find_protocol("multimem");
+  const plan::Mapped mapped = planner::device_maps(collective, machine);
+  TUTTI_TRY(auto plain, DeviceChooser::create(machine, {.collective = collective}));
+  TUTTI_TRY(auto registered,
+            DeviceChooser::create(machine, {.collective = collective, .mapped = mapped}));
+  planner::SimulateOptions options;  // NCCL's slots.
+  options.collective = collective;
+  options.contract = Contract::kRelaxed;
+  planner::Simulator nccl(machine.graph->graph, machine.graph->devices, options);
+  options.slot_bytes = kTile;
+  options.channels = options.most_lanes = machine.lanes;
+  planner::Simulator multicast(machine.graph->graph, machine.graph->devices, options);
+  const Algorithm* joined =
+      find_algorithm(collective, collective == Collective::kAllReduce ? "two_shot" : "direct");
+  std::vector<Prediction> rows;
+  for (const std::size_t bytes : sizes) {
+    Prediction& row = rows.emplace_back();
+    row.bytes = bytes;
+    TUTTI_TRY(row.plain, plain.choose(bytes));
+    TUTTI_TRY(row.registered, registered.choose(bytes));
+    if (joined != nullptr && multicast.may_use(multimem)) {
+      TUTTI_TRY(const auto sample, multicast.run(*joined, multimem, bytes));
+      row.multicast_us = sample.microseconds;
+    }
+    TUTTI_TRY(row.nccl, nccl_of(name, collective, nccl, bytes));
+  }
+  return rows;
+}
+
+constexpr char kRow[] = "{:>5} {:>8} {:<9}  {:>8} {:>5} {:<16} {:>8} {:>5} {:<16} {:>8} {:>5}\n";
+
+std::string ratio(const Prediction& row, double us) {
+  return fmt::format("{:.2f}", row.nccl.us / us);
+}
+
+std::string row_text(const Prediction& row) {
+  const auto name = [](const TimedChoice& one) {
+    return one.eager ? std::string("one-shot") : std::string(one.algorithm);
+  };
+  return fmt::format(kRow, size_text(row.bytes), time_text(row.nccl.us), row.nccl.source,
+                     time_text(row.plain.us), ratio(row, row.plain.us), name(row.plain),
+                     time_text(row.registered.us), ratio(row, row.registered.us),
+                     name(row.registered), row.multicast_us ? time_text(*row.multicast_us) : "-",
+                     row.multicast_us ? ratio(row, *row.multicast_us) : "-");
+}
+
+nlohmann::ordered_json row_json(const std::string& machine, Collective collective,
+                                const Prediction& row) {
+  nlohmann::ordered_json entry{{"machine", machine},
+                               {"collective", std::string(to_string(collective))},
+                               {"bytes", row.bytes},
+                               {"nccl_us", row.nccl.us},
+                               {"nccl_from", std::string(row.nccl.source)},
+                               {"plain_us", row.plain.us},
+                               {"plain", std::string(row.plain.algorithm)},
+                               {"registered_us", row.registered.us},
+                               {"registered", std::string(row.registered.algorithm)}};
+  if (row.multicast_us) entry["multicast_us"] = *row.multicast_us;
+  return entry;
+}
+
+Result<planner::DeviceMachine> machine_of(const std::string& name, const Predict& options) {
+  TUTTI_TRY(const auto read, topology::load_machine(name));
+  TUTTI_TRY(auto machine, device_machine(read.graph));
+  if (options.lanes > 0) machine.lanes = static_cast<std::uint32_t>(options.lanes);
+  if (options.slot_bytes > 0) machine.slot_bytes = options.slot_bytes;
+  if (options.slots > 0) machine.slots = options.slots;
+  return machine;
+}
+
+Result<int> predict(Predict options) {
+  TUTTI_TRY(const auto sizes, sizes_named(options.sizes));
+  if (options.collectives.empty())
+    options.collectives = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
+  auto rows = nlohmann::ordered_json::array();
+  for (const std::string& name : options.machines) {
+    TUTTI_TRY(const auto machine, machine_of(name, options));
+    for (const std::string& word : options.collectives) {
+      TUTTI_TRY(const Collective collective, collective_named(word));
+      TUTTI_TRY(const auto found, predict(name, machine, collective, sizes));
+      for (const Prediction& row : found) rows.push_back(row_json(name, collective, row));
+      if (options.json) continue;
+      say("{}, {} GPUs, {}: microseconds, and how many times as fast as NCCL\n\n", name,
+          machine.device_of.size(), word);
+      say(kRow, "bytes", "NCCL us", "by", "plain us", "x", "", "mapped", "x", "", "multicast", "x");
+      for (const Prediction& row : found) say("{}", row_text(row));
+      say("\n");
+    }
+  }
+  if (options.json) say("{}\n", rows.dump(2));
+  return 0;
+}
+
+}  // namespace
+
+void define_topo_predict(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<Predict>();
+  CLI::App* command = app.add_subcommand(
+      "predict", "What kernels should reach on machines with GPUs, beside NCCL's curves");
+  command->add_option("MACHINES", options->machines, "Files or models of one host")
+      ->capture_default_str();
+  command->add_option("--collective", options->collectives, "Which; default: five")->delimiter(',');
+  command->add_option("--sizes", options->sizes, "Message sizes, as 8,64K,1G")
+      ->capture_default_str();
+  command->add_option("--lanes", options->lanes, "Lanes of a communicator; default: 16")
+      ->check(CLI::Range(1, 64));
+  command->add_option("--slot-bytes", options->slot_bytes, "Bytes of a slot; default: 64 KiB")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--slots", options->slots, "Slots of a ring; default: 4")
+      ->check(CLI::Range(1, 64));
+  command->add_flag("--json", options->json, "For programs");
+  command->footer(
+      "No GPU has been measured: figures of kernels are those of planner/kernel_phases.h.\n"
+      "NCCL's are published runs, or its cost model where there are none (\"its model\").\n"
+      "plain: any buffers; registered: memory that peers map; multicast: NVLink SHARP, sums in any "
+      "order.\n\nExamples:\n"
+      "  tutti topo predict\n"
+      "  tutti topo predict hgx-h100 --collective all_reduce --sizes 8,64K,1M,256M\n"
+      "  tutti topo predict hgx-h100 --lanes 32 --slot-bytes 128K");
+  command->callback([options, &exit_code] { exit_code = exit_code_of(predict(*options)); });
+}
+
+}  // namespace tutti::tools
