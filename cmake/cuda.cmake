@@ -31,7 +31,8 @@ if(TUTTI_CUDA_PTX)
   list(APPEND targets -gencode arch=compute_${TUTTI_CUDA_PTX},code=compute_${TUTTI_CUDA_PTX})
 endif()
 file(GLOB kernels CONFIGURE_DEPENDS kernels/cuda/*.cu kernels/cuda/types/*.cu)
-foreach(source ${kernels})
+# An object of a source, in `out`.
+function(tutti_nvcc_object source out)
   get_filename_component(name ${source} NAME_WE)
   set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
   # The report is what nvcc prints.
@@ -41,6 +42,10 @@ foreach(source ${kernels})
       ${TUTTI_NVCC} ${TUTTI_NVCC_FLAGS} ${targets} -Xptxas -v
       -Xcompiler -fPIC,-fvisibility=hidden -MD -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}.cu" VERBATIM)
+  set(${out} ${object} PARENT_SCOPE)
+endfunction()
+foreach(source ${kernels})
+  tutti_nvcc_object(${source} object)
   list(APPEND objects ${object})
   list(APPEND reports ${object}.ptxas)
 endforeach()
@@ -79,14 +84,16 @@ if(TUTTI_TESTS AND TUTTI_CUDART)
   tutti_gpu_tests(cuda tutti_cuda tutti_test_main)
   # How fast they are (scripts/gpu-check).
   find_package(CLI11 REQUIRED)
-  foreach(name cuda_bench cuda_nccl)
+  tutti_nvcc_object(${PROJECT_SOURCE_DIR}/perf/cuda_facts.cu facts)
+  foreach(name cuda_bench cuda_nccl cuda_facts)
     add_executable(${name} perf/${name}.cc)
     target_link_libraries(${name} PRIVATE tutti_cuda tutti_internal CLI11::CLI11
       nlohmann_json::nlohmann_json)
   endforeach()
+  target_sources(cuda_facts PRIVATE ${facts})
   # A pack has libraries beside its programs (scripts/gpu-check --pack). An RPATH, not a RUNPATH, as what
   # these libraries need is there too.
-  foreach(name cuda_devices_test cuda_processes_test cuda_bench cuda_nccl)
+  foreach(name cuda_devices_test cuda_processes_test cuda_bench cuda_nccl cuda_facts)
     set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN/lib")
     target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
   endforeach()

@@ -33,7 +33,6 @@ using exec::cuda_status;
 using exec::CudaCall;
 using exec::CudaMemory;
 using exec::CudaMesh;
-using timing::check;
 using timing::median;
 using timing::mesh_of;
 using timing::Options;
@@ -112,7 +111,7 @@ class Bench {
       call.input = inputs_.data();
       call.output = outputs_.data();
       constexpr double kGoal = 0.92;
-      return compare([&] { return check(*mesh, 1); }, one_, what,
+      return compare([&] { return timing::check(*mesh, 1); }, one_, what,
                      (sources + targets) * options_.bytes, sources > 1 && targets == 1 ? kGoal : -1,
                      [&](std::size_t) { return mesh->launch(0, plan, call, one_[0]); });
     });
@@ -135,8 +134,10 @@ class Bench {
       const Streams streams(mesh_options.devices);
       const auto calls = calls_of(n, DataType::kFloat32, 2, 256);
       const auto enqueue = [&] { return timing::launch_one_shots(*mesh, calls, streams); };
-      TUTTI_TRY(const auto times, streams.replayed(enqueue, options_.replays, options_.rounds));
-      TUTTI_RETURN_IF_ERROR(check(*mesh, n));
+      // A launch of long graphs may block where their device has several.
+      const int replays = std::max(1, options_.replays * 2 / static_cast<int>(n));
+      TUTTI_TRY(const auto times, streams.replayed(enqueue, replays, options_.rounds));
+      TUTTI_RETURN_IF_ERROR(timing::check(*mesh, n));
       constexpr double kGoal = 6;
       table_.add({.what = what,
                   .microseconds = median(times),
@@ -148,6 +149,7 @@ class Bench {
 
  private:
   static constexpr std::size_t kMost = cuda::kMostSources;
+  static constexpr std::size_t kShort = std::size_t{64} << 10;  // Bytes of a short plain call.
 
   /// Ranks have their buffers at multiples of `stride` in inputs_ and outputs_.
   std::vector<CudaCall> calls_of(std::size_t ranks, DataType type, std::size_t count,
@@ -197,7 +199,7 @@ class Bench {
     const Streams streams(mesh_options.devices);
     const std::size_t moved = 2 * n * options_.bytes;
     constexpr double kGoal = 0.85;
-    const auto has_ended = [&] { return check(*mesh, n); };
+    const auto has_ended = [&] { return timing::check(*mesh, n); };
     TUTTI_RETURN_IF_ERROR(compare(has_ended, streams, "two-shot all-reduce" + of, moved,
                                   n == 8 ? kGoal : -1, [&](std::size_t rank) {
                                     return mesh->launch_two_shot(static_cast<int>(rank),
@@ -224,6 +226,13 @@ class Bench {
     settings.lanes = static_cast<int>(std::max<std::size_t>(1, multiprocessors_ / n / 2));
     const std::vector<int> devices(n, 0);
     TUTTI_TRY(auto comms, DeviceCommunicator::in_process(devices, settings));
+    if (n == cuda::kMostSources && type == DataType::kFloat32) {
+      for (const std::size_t bytes : {std::min(options_.bytes, kShort), options_.bytes}) {
+        for (int collective = 0; collective < kCollectiveCount; ++collective)
+          plain(comms, static_cast<Collective>(collective), bytes);
+      }
+      messages(comms);
+    }
     TUTTI_RETURN_IF_ERROR(register_buffers(comms));
     const auto request = [&](std::size_t rank) {
       return Request{.input = inputs_.data() + rank * options_.bytes,
@@ -233,15 +242,63 @@ class Bench {
     };
     for (std::size_t rank = 0; rank < n; ++rank)
       TUTTI_RETURN_IF_ERROR(comms[rank].prepare(request(rank)));
-    const auto has_ended = [&]() -> Status {
-      for (const DeviceCommunicator& comm : comms) TUTTI_RETURN_IF_ERROR(comm.check());
-      return ok();
-    };
     const Streams streams(devices);
-    return compare(has_ended, streams, "all-reduce of communicators, registered" + of,
-                   2 * n * options_.bytes, n == 8 ? 0.85 : -1, [&](std::size_t rank) {
-                     return comms[rank].call(request(rank), streams[rank]);
-                   });
+    return compare(
+        [&] { return check(comms); }, streams, "all-reduce of communicators, registered" + of,
+        2 * n * options_.bytes, n == 8 ? 0.85 : -1,
+        [&](std::size_t rank) { return comms[rank].call(request(rank), streams[rank]); });
+  }
+
+  /// Buffers that no rank has registered, as most programs have them. The larger of a rank's input
+  /// and output has so many bytes.
+  void plain(std::vector<DeviceCommunicator>& comms, Collective collective, std::size_t bytes) {
+    const std::size_t n = comms.size();
+    const CollectiveTraits traits = traits_of(collective);
+    const bool each = traits.input_each || traits.output_each;
+    const auto request = [&](std::size_t rank) {
+      return Request{.collective = collective,
+                     .input = inputs_.data() + rank * options_.bytes,
+                     .output = outputs_.data() + rank * options_.bytes,
+                     .count = bytes / size_of(DataType::kFloat32) / (each ? n : 1),
+                     .type = DataType::kFloat32};
+    };
+    const std::string what = fmt::format("{} of communicators, plain, {} KiB, {} ranks",
+                                         to_string(collective), bytes >> 10, n);
+    table_.measure(what, [&]() -> Status {
+      for (std::size_t rank = 0; rank < n; ++rank)
+        TUTTI_RETURN_IF_ERROR(comms[rank].prepare(request(rank)));
+      const Streams streams(std::vector<int>(n, 0));
+      return compare(
+          [&] { return check(comms); }, streams, what, 2 * n * bytes, -1,
+          [&](std::size_t rank) { return comms[rank].call(request(rank), streams[rank]); });
+    });
+  }
+
+  /// Each rank sends to the next and gets from the one before.
+  void messages(std::vector<DeviceCommunicator>& comms) {
+    const std::size_t n = comms.size(), count = options_.bytes;
+    const std::string what =
+        fmt::format("send and receive of communicators, {} KiB, {} ranks", count >> 10, n);
+    table_.measure(what, [&]() -> Status {
+      const Streams streams(std::vector<int>(n, 0));
+      const auto exchange = [&](std::size_t rank) -> Status {
+        Group group;
+        const auto peer = [&](std::size_t steps) {
+          return Rank{static_cast<int>((rank + steps) % n)};
+        };
+        TUTTI_RETURN_IF_ERROR(comms[rank].send(inputs_.data() + rank * count, count,
+                                               DataType::kUint8, peer(1), streams[rank]));
+        TUTTI_RETURN_IF_ERROR(comms[rank].recv(outputs_.data() + rank * count, count,
+                                               DataType::kUint8, peer(n - 1), streams[rank]));
+        return group.end();
+      };
+      return compare([&] { return check(comms); }, streams, what, 2 * n * count, -1, exchange);
+    });
+  }
+
+  static Status check(const std::vector<DeviceCommunicator>& comms) {
+    for (const DeviceCommunicator& comm : comms) TUTTI_RETURN_IF_ERROR(comm.check());
+    return ok();
   }
 
   /// Each rank's part of inputs_ and outputs_, which takes all ranks at a time.
@@ -307,7 +364,7 @@ class Bench {
     }
     // Inputs and a residual are read, all residuals and outputs written.
     const std::size_t moved = (3 * n + 1) * options_.bytes;
-    const auto has_ended = [&] { return check(mesh, n); };
+    const auto has_ended = [&] { return timing::check(mesh, n); };
     return compare(
         has_ended, streams, "with residual and RMSNorm" + of, moved, -1, [&](std::size_t rank) {
           return mesh.launch_rms_norm(static_cast<int>(rank), norms[rank], streams[rank]);

@@ -75,6 +75,7 @@ FILES_MAY_ALSO = {
     "perf/plan_bench": "plan/* plan algorithms planner exec base",         # Measures the insides.
     "perf/kernel_bench": "kernels/host base",                              # Measures the kernels.
     "perf/cuda_bench": "plan/* plan algorithms cuda/* exec",               # Measures the kernels.
+    "perf/cuda_facts": "kernels kernels/cuda algorithms plan cuda/* exec",             # Measures the kernels.
     "perf/cuda_nccl": "cuda/*",
     "perf/cuda_timing": "cuda/*",
     "perf/cuda_table": "base",                                             # What programs write.

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# simt/gpu_check_test.sh BENCH TESTS NCCL FAKE_DRIVER: scripts/gpu-check without a GPU, and its whole way with programs on
+# simt/gpu_check_test.sh BENCH TESTS NCCL FAKE_DRIVER FACTS: scripts/gpu-check without a GPU, and its whole way with programs on
 # simulated devices in the place of those for a GPU, and an nvidia-smi that says there is one.
 set -euo pipefail
 bench=$1 tests=$2 nccl=$3
 export GPU_CHECK_NCCL=$4
+facts=$5
 check=$(cd "$(dirname "$0")/../.." && pwd)/scripts/gpu-check
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -30,6 +31,7 @@ program "$work/bin/python3" '[[ ${2:-} != *find_spec* ]] && exec /usr/bin/python
 # shellcheck disable=SC2016 # Likewise.
 program "$work/bin/compute-sanitizer" 'while [ "${1#*cuda_bench}" = "$1" ]; do shift; done; exec "$@"'
 program "$work/pack/cuda_bench" "exec '$bench' \"\$@\" \$([ \"\$1\" = --alone ] || echo --bytes 16k --rounds 1 --replays 2)"
+program "$work/pack/cuda_facts" "exec '$facts' \"\$@\" --patience 300 --count 8"
 program "$work/pack/cuda_nccl" "exec '$nccl' \"\$@\" --bytes 16k --rounds 1 --replays 2"
 program "$work/pack/cuda_devices_test" "exec '$tests' 'what*'"
 program "$work/pack/cuda_processes_test" "exec '$tests' 'what*'"
@@ -46,10 +48,11 @@ fi
 /usr/bin/python3 - "$work/out/result.json" <<'EOF'
 import json, sys
 result = json.load(open(sys.argv[1]))
-assert [run["name"] for run in result["runs"]] == ["bench", "tests", "nccl", "processes", "memcheck", "racecheck"], result
+assert [run["name"] for run in result["runs"]] == ["facts", "bench", "tests", "nccl", "processes", "memcheck", "racecheck"], result
 assert result["device"] == "a simulated GPU", result
 assert all(run["status"] == 0 for run in result["runs"]), result
-assert len(result["bench"]["rows"]) > 20, result
+assert len(result["facts"]["rows"]) > 15, result
+assert len(result["bench"]["rows"]) > 37, result
 theirs = [row for row in result["nccl"]["rows"] if row["what"].startswith("NCCL's")]
 assert len(theirs) == 3 and all(row["microseconds"] > 0 for row in theirs), result
 EOF

@@ -1,0 +1,90 @@
+// The kernels of the probe (cuda_facts.h).
+#include "perf/cuda_facts.h"
+
+#include "kernels/cuda/prim.h"
+
+namespace tutti::facts {
+namespace {
+
+using namespace cuda;
+
+/// False: it gave up.
+TUTTI_DEVICE bool wait_for(const std::uint64_t* flag, std::uint64_t value, std::uint64_t patience) {
+  const std::uint64_t begin = now_ns();
+  // acquire: as kernels wait for a slot.
+  while (load_acquire(flag) < value) {
+    if (now_ns() - begin > patience) return false;
+  }
+  return true;
+}
+
+__global__ void empty(const __grid_constant__ Arguments) {}
+
+__global__ void spin(const __grid_constant__ Arguments arguments) {
+  wait_for(arguments.mine, 1, arguments.patience);
+}
+
+__global__ void ping_pong(const __grid_constant__ Arguments arguments) {
+  const bool begins = arguments.to == nullptr;
+  for (std::uint64_t round = 1; round <= arguments.count; ++round) {
+    // release: as kernels pass a slot.
+    if (begins) store_release(arguments.theirs, round);
+    if (!wait_for(arguments.mine, round, arguments.patience)) return;
+    if (!begins) store_release(arguments.theirs, round);
+  }
+}
+
+__global__ void chase(const __grid_constant__ Arguments arguments) {
+  std::uint64_t at = 0;
+  // relaxed: past L1, as other devices' data are read.
+  for (std::uint64_t i = 0; i < arguments.count; ++i)
+    at = load_relaxed(reinterpret_cast<const std::uint64_t*>(arguments.from + at));
+  store_relaxed(arguments.theirs, at);  // So that the loads are needed.
+}
+
+/// As many loads under way as the interpreter has (body.h).
+TUTTI_DEVICE void copy_tile(const Arguments& arguments) {
+  constexpr unsigned kInFlight = 8;
+  const std::uint64_t stride = std::uint64_t{blockDim.x} * sizeof(Vector16);
+  for (std::uint64_t at = threadIdx.x * sizeof(Vector16); at < arguments.bytes;
+       at += kInFlight * stride) {
+    Vector16 data[kInFlight];
+#pragma unroll
+    for (unsigned i = 0; i < kInFlight; ++i) {
+      if (at + i * stride < arguments.bytes)
+        data[i] = load<Vector16>(arguments.from + at + i * stride);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kInFlight; ++i) {
+      if (at + i * stride < arguments.bytes) store(arguments.to + at + i * stride, data[i]);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 1) copy(const __grid_constant__ Arguments arguments) {
+  for (std::uint64_t i = 0; i < arguments.count; ++i) {
+    copy_tile(arguments);
+    if (sync_block_or(false)) return;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    release(const __grid_constant__ Arguments arguments) {
+  for (std::uint64_t i = 0; i < arguments.count; ++i) {
+    copy_tile(arguments);
+    if (sync_block_or(false)) return;
+    // release: as a slot is passed on.
+    if (threadIdx.x == 0) store_release(arguments.theirs, i + 1);
+  }
+}
+
+}  // namespace
+
+const void* empty_kernel() { return TUTTI_KERNEL_HANDLE(empty); }
+const void* spin_kernel() { return TUTTI_KERNEL_HANDLE(spin); }
+const void* ping_pong_kernel() { return TUTTI_KERNEL_HANDLE(ping_pong); }
+const void* chase_kernel() { return TUTTI_KERNEL_HANDLE(chase); }
+const void* copy_kernel() { return TUTTI_KERNEL_HANDLE(copy); }
+const void* release_kernel() { return TUTTI_KERNEL_HANDLE(release); }
+
+}  // namespace tutti::facts
