@@ -49,6 +49,10 @@ exec::CudaMeshOptions options_for(int ranks, SlotFormat format) {
   options.slot_count = 2;
   options.slot_bytes = 2048;
   options.format = format;
+  if (format == SlotFormat::kSimple) {  // Plans take these rings and those in turn.
+    options.packed_lanes = 3;
+    options.packed_slot_bytes = 1024;
+  }
   options.threads = 64;
   return options;
 }
@@ -76,7 +80,8 @@ std::size_t count_for(std::uint64_t random) {
 // Says "unsupported" of what kernels don't take, which is no complaint.
 std::string run_plan(DeviceRanks& ranks, const Plan& plan, const Case& test, std::uint64_t seed,
                      int& ran) {
-  auto loaded = ranks.mesh().load(plan);
+  const bool packed = ranks.mesh().rings().options().packed_lanes > 0 && seed % 2 == 0;
+  auto loaded = ranks.mesh().load(plan, packed);
   if (!loaded) {
     return loaded.error().code == Code::kUnsupported ? "" : loaded.error().to_string();
   }

@@ -22,17 +22,20 @@ struct Choices {
   bool json = false;
 };
 
-/// The last part of a path, in at most 24 characters.
+/// The last part of a path, in at most 20 characters.
 std::string machine_text(const std::string& name) {
   const std::string last = name.substr(name.rfind('/') + 1);
-  return last.size() <= 24 ? last : last.substr(0, 22) + "..";
+  return last.size() <= 20 ? last : last.substr(0, 18) + "..";
 }
 
 std::string name_of(const TimedChoice& choice) {
-  return fmt::format("{}{}", choice.algorithm, choice.eager ? " (eager)" : "");
+  return fmt::format("{}{}", choice.algorithm,
+                     choice.eager    ? " (eager)"
+                     : choice.packed ? ", packed"
+                                     : "");
 }
 
-constexpr char kRow[] = "{:<24} {:>5}  {:<17} {:>9}  {:<17} {:>9} {:>6}\n";
+constexpr char kRow[] = "{:<20} {:>5}  {:<24} {:>9}  {:<24} {:>9} {:>6}\n";
 
 std::string row_of(const std::string& machine, const DeviceChoice& choice) {
   return fmt::format(kRow, machine_text(machine), size_text(choice.bytes), name_of(choice.chosen),

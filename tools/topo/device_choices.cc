@@ -22,7 +22,7 @@ using topology::NodeId;
 using topology::NodeKind;
 
 /// As a communicator has on devices of 80 to 127 multiprocessors, and of 128 or more, which SXM
-/// boards have from Hopper on (cuda/comm/create.cc).
+/// boards have from Hopper on, and AMD's (cuda/comm/create.cc).
 constexpr std::uint32_t kLanes = 16, kMostLanes = 32;
 constexpr int kHopper = 90;
 constexpr std::size_t kMostEvents = std::size_t{1} << 17;  // A plan's: some ms.
@@ -45,7 +45,8 @@ planner::DeviceMachine links_within(const topology::Graph& graph) {
   machine.lanes =
       std::all_of(gpus.begin(), gpus.end(),
                   [&](NodeId gpu) {
-                    return topology::number_fact(graph[gpu], "sm").value_or(0) >= kHopper;
+                    return topology::number_fact(graph[gpu], "sm").value_or(0) >= kHopper ||
+                           !topology::fact(graph[gpu], "gfx").empty();
                   })
           ? kMostLanes
           : kLanes;
@@ -58,6 +59,8 @@ planner::DeviceMachine links_within(const topology::Graph& graph) {
                                           : planner::DeviceLink::kPcie);
     }
   }
+  machine.packed_lanes = planner::kPackedLanes;
+  machine.packed_slot_bytes = planner::kPackedSlotBytes;
   machine.direct.resize(machine.links.size());
   for (const topology::Link& link : graph.links) {
     const auto place = [&](NodeId node) {
@@ -71,14 +74,15 @@ planner::DeviceMachine links_within(const topology::Graph& graph) {
   return machine;
 }
 
-const planner::Protocol& protocol_of(bool eager) {
-  return *planner::find_protocol(eager ? "packed" : "slots");
+const planner::Protocol& protocol_of(bool packed) {
+  return *planner::find_protocol(packed ? "packed" : "slots");
 }
 
 constexpr std::string_view kOneShot = "one_shot";  // The algorithm of the eager path.
 
 struct Taken {
   planner::Candidate candidate;
+  bool packed = false;
   const plan::Plan* plan = nullptr;
 };
 
@@ -86,10 +90,10 @@ struct Taken {
 Result<Taken> first_plan(const planner::Request& request, const planner::DeviceMachine& machine) {
   TUTTI_TRY(const auto plans, planner::device_plans(request, machine));
   for (const planner::Candidate& one : plans) {
-    TUTTI_TRY(
-        const planner::VerifiedPlan* verified,
-        planner::prepare(planner::device_recipe(*one.algorithm, request, machine, one.lanes)));
-    if (exec::unsuited(verified->plan).empty()) return Taken{one, &verified->plan};
+    const planner::DeviceRecipe made =
+        planner::device_recipe(*one.algorithm, request, machine, one.lanes);
+    TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(made.recipe));
+    if (exec::unsuited(verified->plan).empty()) return Taken{one, made.packed, &verified->plan};
   }
   return topology::invalid("kernels can run no plan");
 }
@@ -119,7 +123,7 @@ planner::DeviceMachine device_machine(std::span<const topology::Graph* const> ho
   const bool alike = std::all_of(parts.begin(), parts.end(),
                                  [&](const auto& part) { return part.device_of.size() == size; });
   if (alike) machine.groups = static_cast<int>(size);
-  machine.lanes = parts.front().lanes;
+  machine.lanes = parts.front().lanes;  // And no packed slots, as there is a network.
   // With what kernels pay for a hop, what the simulator's protocol pays for one over a network.
   machine.hosts.cost = {.link = {7, 10}, .message_us = 0.3};
   machine.by_nics = machine.gpudirect = true;
@@ -163,6 +167,11 @@ DeviceChooser::DeviceChooser(const planner::DeviceMachine& machine, planner::Req
   options.most_events = kMostEvents;
   simulator_ =
       std::make_unique<planner::Simulator>(machine.graph->graph, machine.graph->devices, options);
+  if (machine.packed_lanes == 0) return;
+  options.slot_bytes = machine.packed_slot_bytes / 2;  // The rest are flags.
+  options.channels = options.most_lanes = machine.packed_lanes;
+  packed_simulator_ =
+      std::make_unique<planner::Simulator>(machine.graph->graph, machine.graph->devices, options);
 }
 
 Result<DeviceChooser> DeviceChooser::create(const planner::DeviceMachine& machine,
@@ -180,19 +189,19 @@ Result<TimedChoice> DeviceChooser::choose(std::size_t bytes) {
   TUTTI_TRY(const Taken taken, first_plan(request, machine_));
   estimate_us_ = taken.candidate.microseconds;
   if (bytes > eager_limit_) {
-    return TimedChoice{false, taken.candidate.algorithm->name,
-                       simulator_->microseconds(*taken.plan, protocol_of(false), bytes)};
+    planner::Simulator& with = simulator(taken.packed);
+    return TimedChoice{false, taken.packed, taken.candidate.algorithm->name,
+                       with.microseconds(*taken.plan, protocol_of(taken.packed), bytes)};
   }
   const Algorithm* one_shot = find_algorithm(Collective::kAllReduce, kOneShot);
   TUTTI_TRY(const auto sample, simulator_->run(*one_shot, protocol_of(true), bytes));
-  return TimedChoice{true, kOneShot, sample.microseconds};
+  return TimedChoice{true, true, kOneShot, sample.microseconds};
 }
 
 Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& machine,
                                                   std::span<const std::size_t> sizes,
                                                   const ChoiceOf& what) {
   TUTTI_TRY(DeviceChooser chooser, DeviceChooser::create(machine, what));
-  planner::Simulator& simulator = chooser.simulator();
   std::vector<DeviceChoice> choices;
   for (const std::size_t bytes : sizes) {
     DeviceChoice& choice = choices.emplace_back();
@@ -205,17 +214,21 @@ Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& 
     const auto compete = [&](const TimedChoice& one) {
       if (choice.best.algorithm.empty() || one.us < choice.best.us) choice.best = one;
     };
-    const auto simulate = [&](const Algorithm& algorithm, bool eager) -> Status {
-      TUTTI_TRY(const auto sample, simulator.run(algorithm, protocol_of(eager), bytes));
+    const auto simulate = [&](const Algorithm& algorithm, bool eager, bool packed) -> Status {
+      TUTTI_TRY(const auto sample,
+                chooser.simulator(packed && !eager).run(algorithm, protocol_of(packed), bytes));
       if (!exec::unsuited(build(algorithm, sample.shape)).empty()) return ok();
-      const TimedChoice one{eager, algorithm.name, sample.microseconds};
-      compete(one);
+      compete({eager, packed, algorithm.name, sample.microseconds});
       return ok();
     };
-    for (const Algorithm* algorithm : simulator.candidates()) {
-      TUTTI_RETURN_IF_ERROR(simulate(*algorithm, false));
+    for (const Algorithm* algorithm : chooser.simulator(false).candidates()) {
+      TUTTI_RETURN_IF_ERROR(simulate(*algorithm, false, false));
       if (fits_one_shot && algorithm->name == kOneShot)
-        TUTTI_RETURN_IF_ERROR(simulate(*algorithm, true));
+        TUTTI_RETURN_IF_ERROR(simulate(*algorithm, true, true));
+    }
+    if (machine.packed_lanes > 0 && bytes <= planner::kMostPackedBytes) {
+      for (const Algorithm* algorithm : chooser.simulator(true).candidates())
+        TUTTI_RETURN_IF_ERROR(simulate(*algorithm, false, true));
     }
     if (choice.chosen.us <= choice.best.us) choice.best = choice.chosen;
   }

@@ -29,7 +29,8 @@ Result<planner::DeviceMachine> with_graphs(planner::DeviceMachine machine,
                                            std::span<const topology::Graph* const> hosts);
 
 struct TimedChoice {
-  bool eager = false;  // The one-shot kernel: timed over "packed". Plans hand over "slots".
+  bool eager = false;   // The one-shot kernel.
+  bool packed = false;  // Timed over "packed": that kernel, or a plan; else over "slots".
   std::string_view algorithm = {};
   double us = 0;  // As simulated.
 };
@@ -58,14 +59,15 @@ class DeviceChooser {
   Result<TimedChoice> choose(std::size_t bytes);
   /// What it estimates for the first of its plans, once it has chosen one for that.
   double estimate_us() const { return estimate_us_; }
-  planner::Simulator& simulator() { return *simulator_; }
+  /// With the communicator's slots, or its packed ones.
+  planner::Simulator& simulator(bool packed) { return packed ? *packed_simulator_ : *simulator_; }
 
  private:
   DeviceChooser(const planner::DeviceMachine& machine, planner::Request shaped);
 
   const planner::DeviceMachine& machine_;
   planner::Request shaped_;
-  std::unique_ptr<planner::Simulator> simulator_;
+  std::unique_ptr<planner::Simulator> simulator_, packed_simulator_;
   std::size_t eager_limit_ = 0;
   double estimate_us_ = 0;
 };

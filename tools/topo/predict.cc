@@ -129,7 +129,8 @@ std::string ratio(const Prediction& row, double us) {
 
 std::string row_text(const Prediction& row) {
   const auto name = [](const TimedChoice& one) {
-    return one.eager ? std::string("one-shot") : std::string(one.algorithm);
+    if (one.eager) return std::string("one-shot");
+    return fmt::format("{}{}", one.algorithm, one.packed ? ", packed" : "");
   };
   return fmt::format(kRow, size_text(row.bytes), time_text(row.nccl.us), row.nccl.source,
                      time_text(row.plain.us), ratio(row, row.plain.us), name(row.plain),

@@ -102,6 +102,12 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   return options;
 }
 
+/// Where there are more than 8 ranks, slots are shorter.
+std::size_t packed_slot_bytes(std::size_t ranks) {
+  const std::size_t eights = std::bit_ceil(std::max<std::size_t>(ranks, 8)) / 8;
+  return std::max(planner::kPackedSlotBytes / eights, kGrain);
+}
+
 struct Memory {
   ExchangedStatus status;
   exec::CudaMeshHandle handle;
@@ -165,6 +171,14 @@ exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
     options.devices.push_back(other == own ? self.device : -1 - other);
     options.staged.push_back(machine.link(me, rank) == planner::DeviceLink::kHost);
     options.remote.push_back(machine.link(me, rank) == planner::DeviceLink::kNetwork);
+  }
+  const bool all_mapped = std::ranges::all_of(machine.links, [](planner::DeviceLink link) {
+    return link != planner::DeviceLink::kHost && link != planner::DeviceLink::kNetwork;
+  });
+  if (all_mapped) {
+    machine.packed_lanes = options.packed_lanes = std::min(options.lanes, planner::kPackedLanes);
+    machine.packed_slot_bytes = options.packed_slot_bytes =
+        packed_slot_bytes(machine.device_of.size());
   }
   return options;
 }

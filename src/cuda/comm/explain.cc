@@ -64,11 +64,14 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
         "{}\n\nTaken: packet, the one-shot kernel, as for all of up to {} bytes here.\n", heading,
         plans.eager_limit_bytes());
   TUTTI_TRY(auto list, planner::device_candidates(asked, rank.machine));
+  bool packed = false;
   for (planner::Candidate& one : list) {  // The first that kernels can run is taken.
     if (!one.refused.empty()) break;
-    TUTTI_TRY(const auto* verified, planner::prepare(planner::device_recipe(
-                                        *one.algorithm, asked, rank.machine, one.lanes)));
-    const Status suits = rank.mesh->suits(verified->plan);
+    const planner::DeviceRecipe made =
+        planner::device_recipe(*one.algorithm, asked, rank.machine, one.lanes);
+    TUTTI_TRY(const auto* verified, planner::prepare(made.recipe));
+    const Status suits = rank.mesh->suits(verified->plan, made.packed);
+    packed = suits && made.packed;
     if (suits) break;
     one.refused = suits.error().what;
   }
@@ -79,7 +82,9 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   all.bound_us = bound.us;
   all.bound_words = std::move(bound.words);
   add_faster(all, asked, rank.machine);
-  return planner::to_text(all, asked, heading);
+  std::string text = planner::to_text(all, asked, heading);
+  if (packed) text += "\nThe first goes over packed slots: flags lie beside data.\n";
+  return text;
 }
 
 Result<std::string> DeviceCommunicator::explain(const Request& request) const {

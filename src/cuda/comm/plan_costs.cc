@@ -48,7 +48,7 @@ std::uint32_t DevicePlanCosts::lanes(const Algorithm& algorithm, const Request& 
   if (!algorithm.applies(request.shape)) return 1;
   const Layout& layout = layout_of(algorithm, request);
   if (by_user == 0) return layout.lanes;
-  return std::min(by_user, most_lanes(algorithm, request, layout.ordered));
+  return std::min(by_user, most_lanes(algorithm, request, layout));
 }
 
 std::string DevicePlanCosts::refusal(const Algorithm& algorithm, std::uint32_t /*lanes*/,
@@ -64,11 +64,11 @@ std::optional<double> DevicePlanCosts::estimate_us(const Candidate& candidate,
   return time_of(*candidate.algorithm, request, layout);
 }
 
-Recipe DevicePlanCosts::recipe(const Algorithm& algorithm, const Request& request,
-                               std::uint32_t lanes) const {
+DeviceRecipe DevicePlanCosts::recipe(const Algorithm& algorithm, const Request& request,
+                                     std::uint32_t lanes) const {
   Layout layout = layout_of(algorithm, request);
   layout.lanes = lanes;
-  return recipe_on(algorithm, request, layout);
+  return {recipe_on(algorithm, request, layout), layout.packed};
 }
 
 Recipe DevicePlanCosts::recipe_on(const Algorithm& algorithm, const Request& request,
@@ -91,19 +91,21 @@ std::vector<plan::RankOrder> DevicePlanCosts::orders_on(const Algorithm& algorit
 }
 
 std::uint32_t DevicePlanCosts::least_lanes(const Algorithm& algorithm, const Request& request,
-                                           bool ordered) const {
-  const std::size_t orders = orders_on(algorithm, request, ordered).size();
+                                           const Layout& layout) const {
+  const std::size_t orders = orders_on(algorithm, request, layout.ordered).size();
   const std::size_t pieces =
       std::size_t{algorithm.pieces(request.shape)} * std::max<std::size_t>(1, orders);
   const std::uint32_t worth = lanes_worth(request.bytes / blocks_of(request.shape) / pieces,
-                                          most_lanes(algorithm, request, ordered));
+                                          most_lanes(algorithm, request, layout));
   return std::max(1U, worth / 2);  // Each lane costs its start.
 }
 
 std::uint32_t DevicePlanCosts::most_lanes(const Algorithm& algorithm, const Request& request,
-                                          bool ordered) const {
-  const auto orders = static_cast<std::uint32_t>(orders_on(algorithm, request, ordered).size());
-  return std::max(1U, machine_.lanes / (own(algorithm, request) * std::max(1U, orders)));
+                                          const Layout& layout) const {
+  const auto orders =
+      static_cast<std::uint32_t>(orders_on(algorithm, request, layout.ordered).size());
+  const std::uint32_t lanes = layout.packed ? machine_.packed_lanes : machine_.lanes;
+  return std::max(1U, lanes / (own(algorithm, request) * std::max(1U, orders)));
 }
 
 const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algorithm,
@@ -124,15 +126,17 @@ const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algor
     compete({.ordered = true, .mapped = request.mapped});
   // Ranks that touch each other's buffers meet before and after: slots may be faster.
   if (request.mapped) compete({.ordered = layout.ordered});
+  if (own(algorithm, request) <= machine_.packed_lanes && request.bytes <= kMostPackedBytes)
+    compete({.packed = true});
   return layout;
 }
 
 /// Twice as many, or as many as there may be, as long as each time that saves enough.
 std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
                                                   const Request& request, Layout& layout) const {
-  layout.lanes = least_lanes(algorithm, request, layout.ordered);
+  layout.lanes = least_lanes(algorithm, request, layout);
   auto us = time_of(algorithm, request, layout);
-  const std::uint32_t most = most_lanes(algorithm, request, layout.ordered);
+  const std::uint32_t most = most_lanes(algorithm, request, layout);
   while (us && layout.lanes < most) {
     Layout more = layout;
     more.lanes = std::min(2 * layout.lanes, most);
@@ -146,31 +150,34 @@ std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
 
 std::optional<double> DevicePlanCosts::time_of(const Algorithm& algorithm, const Request& request,
                                                const Layout& layout) const {
-  const auto [known, fresh] =
-      times_.try_emplace({&algorithm, request.bytes, layout.ordered, layout.mapped, layout.lanes});
+  const auto [known, fresh] = times_.try_emplace(
+      {&algorithm, request.bytes, layout.ordered, layout.mapped, layout.packed, layout.lanes});
   if (fresh) {
     Layout once = layout;
     once.lanes = 1;
-    known->second = simulated_us(recipe_on(algorithm, request, once), layout.lanes, request.bytes);
+    known->second = simulated_us(recipe_on(algorithm, request, once), layout, request.bytes);
   }
   return known->second;
 }
 
 /// With so many times the plan's lanes.
-std::optional<double> DevicePlanCosts::simulated_us(const Recipe& recipe, std::uint32_t repeated,
+std::optional<double> DevicePlanCosts::simulated_us(const Recipe& recipe, const Layout& layout,
                                                     std::size_t bytes) const {
   const auto made = prepare(recipe);
   if (!made || events_of((*made)->plan) > kMostPlanEvents) return std::nullopt;
-  plan::CostModel model = model_;
-  model.most_lanes = repeated;
+  plan::CostModel model = layout.packed ? packed_ : model_;
+  model.most_lanes = layout.lanes;
   model.most_events = kMostEvents;
+  // Half of a packed slot is data.
+  const std::size_t slot_bytes =
+      layout.packed ? machine_.packed_slot_bytes / 2 : machine_.slot_bytes;
   const std::size_t count =
       std::max<std::size_t>(1, bytes / blocks_of(recipe.shape) / size_of(kType));
-  plan::Estimator all((*made)->plan, model, kType, machine_.slot_bytes, machine_.slots);
+  plan::Estimator all((*made)->plan, model, kType, slot_bytes, machine_.slots);
   const std::uint32_t lanes = all.lanes();
-  if (lanes == repeated) return all.run(count).microseconds;
+  if (lanes == layout.lanes) return all.run(count).microseconds;
   // Those were too many events: with fewer lanes, and slots as much larger.
-  plan::Estimator fewer((*made)->plan, model, kType, machine_.slot_bytes * repeated / lanes,
+  plan::Estimator fewer((*made)->plan, model, kType, slot_bytes * layout.lanes / lanes,
                         machine_.slots);
   return fewer.run(count).microseconds;
 }

@@ -19,9 +19,9 @@ namespace tutti::planner {
 /// Keeps what it has estimated. Not for several threads at a time.
 class DevicePlanCosts final : public PlanCosts {
  public:
-  /// The machine has to outlive this.
-  DevicePlanCosts(const DeviceMachine& machine, plan::CostModel model)
-      : machine_(machine), model_(std::move(model)) {}
+  /// `packed`: what plans over packed slots cost. The machine has to outlive this.
+  DevicePlanCosts(const DeviceMachine& machine, plan::CostModel model, plan::CostModel packed)
+      : machine_(machine), model_(std::move(model)), packed_(std::move(packed)) {}
 
   std::string_view overrides() const override { return machine_.overrides; }
   /// The fewest beyond which twice as many save too little time.
@@ -33,14 +33,16 @@ class DevicePlanCosts final : public PlanCosts {
                                     const Request& request) const override;
 
   /// How a plan is made that its algorithm lays out best for the request's bytes.
-  Recipe recipe(const Algorithm& algorithm, const Request& request, std::uint32_t lanes) const;
+  DeviceRecipe recipe(const Algorithm& algorithm, const Request& request,
+                      std::uint32_t lanes) const;
 
  private:
   /// On the request's orders or as ranks are; over slots alone, or in what peers map of the
-  /// buffers; and so many times.
+  /// buffers; over packed slots; and so many times.
   struct Layout {
     bool ordered = false;
     plan::Mapped mapped = {};
+    bool packed = false;
     std::uint32_t lanes = 1;
   };
   const Layout& layout_of(const Algorithm& algorithm, const Request& request) const;
@@ -48,21 +50,24 @@ class DevicePlanCosts final : public PlanCosts {
                                    Layout& layout) const;
   std::vector<plan::RankOrder> orders_on(const Algorithm& algorithm, const Request& request,
                                          bool ordered) const;
-  std::uint32_t least_lanes(const Algorithm& algorithm, const Request& request, bool ordered) const;
-  std::uint32_t most_lanes(const Algorithm& algorithm, const Request& request, bool ordered) const;
+  std::uint32_t least_lanes(const Algorithm& algorithm, const Request& request,
+                            const Layout& layout) const;
+  std::uint32_t most_lanes(const Algorithm& algorithm, const Request& request,
+                           const Layout& layout) const;
   Recipe recipe_on(const Algorithm& algorithm, const Request& request, const Layout& layout) const;
   std::optional<double> time_of(const Algorithm& algorithm, const Request& request,
                                 const Layout& layout) const;
-  std::optional<double> simulated_us(const Recipe& recipe, std::uint32_t repeated,
+  std::optional<double> simulated_us(const Recipe& recipe, const Layout& layout,
                                      std::size_t bytes) const;
 
   const DeviceMachine& machine_;
-  const plan::CostModel model_;
-  // As far as asked for. By algorithm and bytes; and on orders or not, what is mapped, and lanes:
-  // microseconds.
+  const plan::CostModel model_, packed_;
+  // As far as asked for. By algorithm and bytes; and on orders or not, what is mapped, packed or
+  // not, and lanes: microseconds.
   mutable std::map<std::pair<const Algorithm*, std::size_t>, Layout> layouts_;
-  mutable std::map<std::tuple<const Algorithm*, std::size_t, bool, plan::Mapped, std::uint32_t>,
-                   std::optional<double>>
+  mutable std::map<
+      std::tuple<const Algorithm*, std::size_t, bool, plan::Mapped, bool, std::uint32_t>,
+      std::optional<double>>
       times_;
 };
 

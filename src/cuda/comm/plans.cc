@@ -87,25 +87,25 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
   TUTTI_TRY(const auto plans, planner::device_plans(asked, rank_.machine));
   std::string refused;
   for (const planner::Candidate& one : plans) {
-    TUTTI_TRY(
-        const planner::VerifiedPlan* verified,
-        planner::prepare(planner::device_recipe(*one.algorithm, asked, rank_.machine, one.lanes)));
-    auto found = plans_.find(verified);
+    const planner::DeviceRecipe made =
+        planner::device_recipe(*one.algorithm, asked, rank_.machine, one.lanes);
+    TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(made.recipe));
+    auto found = plans_.find({verified, made.packed});
     if (found == plans_.end()) {
-      auto loaded = rank_.mesh->load(verified->plan);
+      auto loaded = rank_.mesh->load(verified->plan, made.packed);
       if (!loaded && loaded.error().code == Code::kUnsupported) {  // On all ranks alike.
         refused = loaded.error().what;
         continue;
       }
       if (!loaded) return std::move(loaded.error());
-      found = plans_.emplace(verified, *std::move(loaded)).first;
+      found = plans_.emplace(std::pair(verified, made.packed), *std::move(loaded)).first;
     }
     auto words = fmt::format(
-        "  {} up to {} bytes{}: {}{}, {} times its lanes, estimated {:.0f} us\n",
+        "  {} up to {} bytes{}: {}{}{}, {} times its lanes, estimated {:.0f} us\n",
         to_string(request.collective), planner::device_size_class(asked.bytes),
         has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
         plan_in_words(*one.algorithm, verified->plan), trees_in_words(*one.algorithm, asked.shape),
-        one.lanes, one.microseconds);
+        made.packed ? " over packed slots" : "", one.lanes, one.microseconds);
     choices_.push_back({std::move(words), verified->plan});
     // Without slots ranks only touch each other's buffers.
     const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };

@@ -55,8 +55,8 @@ class PlanCache {
 
   const DeviceRank& rank_;
   std::map<std::pair<Collective, int>, planner::Request> requests_;  // By root.
-  std::map<const planner::VerifiedPlan*, exec::CudaPlan>
-      plans_;  // These live as long as the process.
+  // By plan, which lives as long as the process, and whether it takes packed slots.
+  std::map<std::pair<const planner::VerifiedPlan*, bool>, exec::CudaPlan> plans_;
   std::map<RouteKey, Route> routes_;
   std::optional<std::size_t> eager_limit_bytes_;
   struct Choice {

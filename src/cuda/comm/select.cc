@@ -153,8 +153,8 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
   return model;
 }
 
-/// What the one-shot kernel pays: the hops of its slots, with flags beside data.
-plan::CostModel eager_model(const DeviceMachine& machine) {
+/// What the one-shot kernel and plans over packed slots pay: flags lie beside data.
+plan::CostModel packed_model(const DeviceMachine& machine) {
   plan::CostModel model = cost_model(machine);
   set_steps(model, kIs.packed_lane_us());
   for (plan::Resource& at : model.resources) at.gigabytes_per_second *= kEagerData;
@@ -166,6 +166,10 @@ plan::CostModel eager_model(const DeviceMachine& machine) {
     return path;
   };
   return model;
+}
+
+DevicePlanCosts costs_of(const DeviceMachine& machine) {
+  return {machine, cost_model(machine), packed_model(machine)};
 }
 
 /// What one way has of its own: its kind, the links that it takes (within hosts), and what it
@@ -326,9 +330,9 @@ plan::Mapped device_maps(Collective collective, const DeviceMachine& machine) {
   return {!traits.root_input, !traits.root_output};
 }
 
-Recipe device_recipe(const Algorithm& algorithm, const Request& request,
-                     const DeviceMachine& machine, std::uint32_t lanes) {
-  const DevicePlanCosts costs(machine, cost_model(machine));
+DeviceRecipe device_recipe(const Algorithm& algorithm, const Request& request,
+                           const DeviceMachine& machine, std::uint32_t lanes) {
+  const DevicePlanCosts costs = costs_of(machine);
   Request of_class = request;
   of_class.bytes = device_size_class(request.bytes);
   return costs.recipe(algorithm, of_class, lanes);
@@ -347,7 +351,7 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
   const Algorithm* same = find_algorithm(request.shape.collective, "one_shot");
   if (request.shape.rank_count > static_cast<int>(cuda::kMostSources) || same == nullptr) return 0;
   if (chosen.forced == kEagerName) return machine.eager_bytes;
-  const DevicePlanCosts costs(machine, eager_model(machine));
+  const DevicePlanCosts costs(machine, packed_model(machine), packed_model(machine));
   Candidate eager;
   eager.algorithm = same;
   for (request.bytes = machine.eager_bytes; request.bytes >= kLeastEager; request.bytes /= 2) {
@@ -361,12 +365,12 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
 
 Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  return candidates(request, DevicePlanCosts(machine, cost_model(machine)));
+  return candidates(request, costs_of(machine));
 }
 
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  return usable_plans(request, DevicePlanCosts(machine, cost_model(machine)));
+  return usable_plans(request, costs_of(machine));
 }
 
 DeviceBound device_bound(const Request& request, const DeviceMachine& machine) {

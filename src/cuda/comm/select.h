@@ -42,6 +42,9 @@ struct DeviceMachine {
   std::uint32_t lanes = 1;        // That a plan may have.
   std::size_t slot_bytes = std::size_t{64} << 10;
   int slots = 4;
+  /// The lanes and slots of plans over packed slots; 0: there are none.
+  std::uint32_t packed_lanes = 0;
+  std::size_t packed_slot_bytes = 0;
   std::size_t eager_bytes = std::size_t{64} << 10;  // That the one-shot kernel can take.
   bool by_nics = false;    // Ranks go to other hosts by RDMA, so by NICs near them;
   bool gpudirect = false;  // and slots between hosts are in the devices' memories.
@@ -80,9 +83,14 @@ Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMa
 /// usable_plans().
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine);
 
-/// How a candidate's plan is made. Buffers are mapped within each host.
-Recipe device_recipe(const Algorithm& algorithm, const Request& request,
-                     const DeviceMachine& machine, std::uint32_t lanes);
+/// How a candidate's plan is made, and whether it runs over packed slots. Buffers are mapped within
+/// each host.
+struct DeviceRecipe {
+  Recipe recipe;
+  bool packed = false;
+};
+DeviceRecipe device_recipe(const Algorithm& algorithm, const Request& request,
+                           const DeviceMachine& machine, std::uint32_t lanes);
 
 /// What no plan can beat, and why. 0: nothing is known.
 struct DeviceBound {
@@ -100,6 +108,13 @@ Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine);
 /// no plan is estimated to be faster, and at most DeviceMachine::eager_bytes. Takes as long as some
 /// calls of device_plans(), so the caller keeps it. Errors as usable_plans().
 Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& machine);
+
+/// The packed slots of a communicator on one host, where all devices reach each other's memory: 8
+/// ranks have 8 MiB of them. And the bytes beyond which they are never faster, as half of them are
+/// flags, and not tried.
+inline constexpr std::uint32_t kPackedLanes = 16;
+inline constexpr std::size_t kPackedSlotBytes = std::size_t{16} << 10;
+inline constexpr std::size_t kMostPackedBytes = std::size_t{2} << 20;
 
 /// What stands for all sizes near this one.
 std::size_t device_size_class(std::size_t bytes);

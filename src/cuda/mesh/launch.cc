@@ -49,10 +49,11 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   name.collective = plan.shape_.collective;
   name.root = plan.shape_.root;
   Arguments arguments = arguments_of(rank, call, name);
+  if (plan.packed_) rings_.take_packed(rank, arguments);
   const CudaPlan::OfRank& own = plan.ranks_[me];
   arguments.lanes = reinterpret_cast<const LaneSteps*>(own.memory.data());
   arguments.scratch = own.memory.data() + own.scratch_at;
-  arguments.scratch_bytes = options().slot_bytes;
+  arguments.scratch_bytes = arguments.slot_bytes;
   arguments.pieces = plan.pieces_;
   arguments.scaled &= reduces(plan.shape_.collective);
   arguments.entry_barrier = plan.entry_barrier_;
@@ -63,7 +64,7 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   // A kernel counts the elements of a tile in 32 bits.
   constexpr std::size_t kMostElements = std::size_t{1} << 30;
   arguments.tile_elements =
-      plan.tiled_ ? cuda::units_in_slot(options().format, options().slot_bytes, unit_bytes) * unit
+      plan.tiled_ ? cuda::units_in_slot(arguments.format, arguments.slot_bytes, unit_bytes) * unit
                   : kMostElements;
   const std::size_t largest =
       plan::piece_of(call.count, plan.pieces_, 0, cuda::grain_of(call.type)).count;

@@ -38,6 +38,14 @@ Status check_options(const CudaMeshOptions& options) {
     return invalid("slots of " + std::to_string(options.slot_bytes) +
                    " bytes; a multiple of 1024 is possible");
   }
+  if (options.packed_lanes > 0 &&
+      (cuda::units_in_slot(cuda::SlotFormat::kPacked, options.packed_slot_bytes, 32) == 0 ||
+       options.packed_slot_bytes % kCudaMeshLine != 0 || options.packed_lanes > options.lanes)) {
+    return invalid(
+        fmt::format("{} lanes of packed slots of {} bytes; lanes up to {}, and a "
+                    "multiple of 128 are possible",
+                    options.packed_lanes, options.packed_slot_bytes, options.lanes));
+  }
   if (options.area_bytes == 0 || options.area_bytes % kCudaMeshLine != 0) {
     return invalid("areas of " + std::to_string(options.area_bytes) +
                    " bytes; a multiple of 128 is possible");
@@ -152,26 +160,28 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int 
   return mesh;
 }
 
-Status CudaMesh::suits(const plan::Plan& plan) const {
+Status CudaMesh::suits(const plan::Plan& plan, bool packed) const {
   const std::string name = "plan " + plan.name;
   if (const std::string why = unsuited(plan); !why.empty()) {
     return Error{Code::kUnsupported, name + " can't run on devices: it " + why};
   }
   const std::size_t lanes = plan.ranks[0].lanes.size();
-  if (lanes <= options().lanes) return ok();
-  return Error{Code::kUnsupported, name + " has " + std::to_string(lanes) + " lanes, the mesh " +
-                                       std::to_string(options().lanes)};
+  const std::uint32_t most = packed ? options().packed_lanes : options().lanes;
+  if (lanes <= most) return ok();
+  return Error{Code::kUnsupported, fmt::format("{} has {} lanes, the mesh {}{}", name, lanes, most,
+                                               packed ? " of packed slots" : "")};
 }
 
-Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
+Result<CudaPlan> CudaMesh::load(const plan::Plan& plan, bool packed) const {
   const std::string name = "plan " + plan.name;
   const std::size_t ranks = options().devices.size();
   if (plan.ranks.size() != ranks) {
     return Error{Code::kInvalidArgument, name + " is for " + std::to_string(plan.ranks.size()) +
                                              " ranks, the mesh has " + std::to_string(ranks)};
   }
-  TUTTI_RETURN_IF_ERROR(suits(plan));
+  TUTTI_RETURN_IF_ERROR(suits(plan, packed));
   CudaPlan loaded;
+  loaded.packed_ = packed;
   loaded.shape_ = plan.shape;
   loaded.pieces_ = plan.pieces;
   loaded.lanes_ = static_cast<std::uint32_t>(plan.ranks[0].lanes.size());
@@ -184,7 +194,8 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan) const {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!rings_.is_here(rank)) continue;
     CudaPlan::OfRank& own = loaded.ranks_[rank];
-    const std::size_t scratch = plan.ranks[rank].scratch_chunks * options().slot_bytes;
+    const std::size_t slot_bytes = packed ? options().packed_slot_bytes : options().slot_bytes;
+    const std::size_t scratch = plan.ranks[rank].scratch_chunks * slot_bytes;
     TUTTI_TRY(own.memory,
               load_rank(plan.ranks[rank], options().devices[rank], scratch, own.scratch_at));
   }

@@ -41,6 +41,7 @@ class CudaPlan {
   std::uint32_t pieces_ = 1;
   std::uint32_t lanes_ = 1;
   bool entry_barrier_ = false, tiled_ = false, partials_ = false;
+  bool packed_ = false;                              // Takes the packed rings.
   bool reads_peers_ = false, writes_peers_ = false;  // Their inputs, and their outputs.
   struct OfRank {
     CudaMemory memory;  // Lanes' steps, then scratch.
@@ -112,11 +113,11 @@ class CudaMesh {
   const CudaRings& rings() const { return rings_; }
 
   /// Whether kernels can take the plan; kUnsupported: why not.
-  Status suits(const plan::Plan& plan) const;
+  Status suits(const plan::Plan& plan, bool packed = false) const;
   /// For the ranks here. The plan has to be verified, with as many slots as there are or fewer.
   /// kUnsupported: it has more lanes than the mesh, steps with more locations than a kernel takes,
-  /// or multicasts.
-  Result<CudaPlan> load(const plan::Plan& plan) const;
+  /// or multicasts. `packed`: over the mesh's packed rings.
+  Result<CudaPlan> load(const plan::Plan& plan, bool packed = false) const;
 
   /// Starts rank `rank`'s part on a stream of its device. The plan and the mesh have to outlive it.
   /// One thread at a time for each rank.
