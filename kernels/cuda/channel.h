@@ -18,12 +18,12 @@ TUTTI_DEVICE bool take_slot(const Arguments& arguments, unsigned lane, bool sour
   RingEnd& ring = rings[lane * arguments.ranks + to.peer];
   const std::uint64_t position = ring.position++;
   if (source) {
-    // acquire: pairs with the writer's release of head. Packed data say themselves that they are
-    // there.
+    // Packed data say themselves that they are there.
     if (arguments.format == SlotFormat::kSimple && waits()) {
-      while (load_acquire(ring.head) <= position) {
+      while (load_relaxed(ring.head) <= position) {
         if (watch.gives_up(to.peer)) return false;
       }
+      acquire(ring.head);  // Pairs with the writer's release of head.
       const bool same =
           ring.stamps == nullptr
               ? watch.met(to.peer)
@@ -32,10 +32,10 @@ TUTTI_DEVICE bool take_slot(const Arguments& arguments, unsigned lane, bool sour
       if (!same) return false;
     }
   } else if (waits()) {
-    // acquire: pairs with the reader's release of tail; its reads are over before we write.
-    while (position - load_acquire(ring.tail) >= arguments.slot_count) {
+    while (position - load_relaxed(ring.tail) >= arguments.slot_count) {
       if (watch.gives_up(to.peer)) return false;
     }
+    acquire(ring.tail);  // Pairs with the reader's release of tail: its reads are over.
     watch.got_room();
   }
   to.ring = &ring;

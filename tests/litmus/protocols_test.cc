@@ -81,6 +81,7 @@ void ring_work(bool source, Work work) {
 }
 
 TEST_CASE("a slot is read after it is full, and written again after it was read") {
+  cuda::reloads = GENERATE(false, true);
   Ring ring;
   const Where writer{0, 0}, reader{1, 1};
   const auto put = [&](std::uint64_t tile) { cuda::store(&ring.slot, tile + 1); };
@@ -151,6 +152,7 @@ void lend(Meeting& memory, unsigned thread, bool writes) {
 }
 
 TEST_CASE("a peer's input is read after it was written, and before it is written again") {
+  cuda::reloads = GENERATE(false, true);
   Meeting memory;
   const Where lender{0, 0}, reader{1, 1};
   const auto work = [&] { saw(cuda::load<std::uint64_t>(&memory.input)); };
