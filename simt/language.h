@@ -62,6 +62,8 @@ T from_word(std::uint64_t word) {
   return value;
 }
 
+inline int __ffs(int value) { return __builtin_ffs(value); }
+
 /// The value that lane `from(lane, first lane of its segment, one past the last)` left.
 template <class T, class From>
 T shuffle(unsigned mask, T value, int width, From from) {

@@ -47,6 +47,9 @@ inline std::uint64_t load_acquire(const std::uint64_t* at, Place place = Place::
   simt::poll_point(at);
   return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
+inline void acquire(const std::uint64_t* at, Place place = Place::here()) {
+  if (!simt::planted(Mistake::kNoAcquire, place)) __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
 inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
   checked(at, sizeof *at, true);
   simt::yield_point();

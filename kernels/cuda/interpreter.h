@@ -100,10 +100,18 @@ struct NoteEnds {
   const std::byte* incoming = nullptr;
 };
 
-/// A lane's steps, in device memory.
-struct LaneSteps {
-  const plan::Step* steps = nullptr;
-  const plan::Location* locations = nullptr;
+/// Moves that a block does at a time, at most, and what a page has room for.
+inline constexpr unsigned kMostMoves = 8;
+inline constexpr unsigned kPageSteps = 64;
+inline constexpr unsigned kPageLocations = 192;
+/// A lane's steps, or some of them in a row where there are many: a block has one page at a time in
+/// its shared memory.
+struct alignas(16) LanePage {
+  plan::Step steps[kPageSteps];
+  plan::Location locations[kPageLocations];  // Steps count them from here.
+  /// By step: how many from it on are of its kind, don't depend on each other, and have no more
+  /// locations than a warp has threads. A block may take them together.
+  std::uint8_t runs[kPageSteps] = {};
   std::uint32_t step_count = 0;
 };
 
@@ -166,7 +174,7 @@ inline constexpr std::size_t kNoteBytes = kNoteHead + 3 * kBoardLine;
 /// lies close together: each launch fetches it anew.
 /// It has more than 15 fields: a kernel gets all it needs in one block of constant memory.
 struct Arguments {
-  const LaneSteps* lanes = nullptr;  // By block.
+  const LanePage* pages = nullptr;  // By block, page_count of each.
   // By lane * ranks + peer.
   RingEnd* inboxes = nullptr;
   RingEnd* outboxes = nullptr;
@@ -195,6 +203,7 @@ struct Arguments {
   bool entry_barrier = false;  // All ranks meet before the first step.
   CallTag tag;
   std::uint32_t board_lanes = 0;
+  std::uint32_t page_count = 0;
   const NoteEnds* notes = nullptr;           // By rank; null: all ranks are on one host.
   std::uint64_t staged_peers = 0;            // A bit for each peer that posts on staged_board.
   std::byte* staged_board = nullptr;         // This rank's board in the host's memory.

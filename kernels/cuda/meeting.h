@@ -32,10 +32,10 @@ TUTTI_DEVICE bool take_signal(const Arguments& arguments, unsigned peer, Watch& 
   if (!waits()) return true;
   constexpr std::uint64_t kCounter = (std::uint64_t{1} << kSignalBits) - 1;
   std::uint64_t signal = 0;
-  // acquire: pairs with the release in send_signal.
-  while (((signal = load_acquire(end.incoming)) & kCounter) <= end.taken) {
+  while (((signal = load_relaxed(end.incoming)) & kCounter) <= end.taken) {
     if (watch.gives_up(peer)) return false;
   }
+  acquire(end.incoming);  // Pairs with the release in send_signal.
   ++end.taken;
   constexpr std::uint64_t kChain = (std::uint64_t{1} << (64 - kSignalBits)) - 1;
   const bool differs =

@@ -121,7 +121,9 @@ class Messenger {
     user.form = slot.form = Form::kResult;
     user.aligned = reinterpret_cast<std::uintptr_t>(data) % kUnitBytes == 0;
     slot.peer = queue_.peer;
-    if (!take_slot(arguments_.common, lane, queue_.sends == 0, watch_, slot)) return false;
+    const bool source = queue_.sends == 0;
+    RingEnd& ring = rings_of(arguments_.common, lane, source)[queue_.peer];
+    if (!await_slot(arguments_.common, ring, source, watch_, slot)) return false;
     work_.locations[1 - queue_.sends] = user;  // A source, then a target.
     work_.locations[queue_.sends] = slot;
     work_.source_count = work_.target_count = 1;

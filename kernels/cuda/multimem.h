@@ -23,11 +23,11 @@ TUTTI_DEVICE bool meet_by_multimem(const MultimemArguments& arguments, Watch& wa
   fence_alias();  // Writes by the one address are seen by the other.
   // release: what the block did to members' memory is over before they count it.
   multimem_count_release(arguments.counters + blockIdx.x * kApart);
-  // acquire: pairs with all ranks' releases.
-  while (waits() &&
-         load_acquire(arguments.arrived + blockIdx.x * kApart) < round * arguments.common.ranks) {
+  const std::uint64_t* const arrived = arguments.arrived + blockIdx.x * kApart;
+  while (waits() && load_relaxed(arrived) < round * arguments.common.ranks) {
     if (watch.gives_up(arguments.common.rank)) return false;
   }
+  acquire(arrived);  // Pairs with all ranks' releases.
   watch.got_room();
   fence_alias();
   return true;

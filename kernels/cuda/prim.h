@@ -44,6 +44,17 @@ TUTTI_DEVICE std::uint64_t load_acquire(const std::uint64_t* at) {
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(global(at)) : "memory");
   return value;
 }
+/// Makes the flag that load_relaxed has just read at `at` acquired: what its writer released is
+/// seen from here on. So a wait polls relaxed, and only its end empties L1. From sm_90 on that is
+/// no access at all; before, the only fence there is would wait for this thread's writes too.
+TUTTI_DEVICE void acquire(const std::uint64_t* at) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && \
+    __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1208
+  asm volatile("fence.acquire.sys;" ::: "memory");
+#else
+  load_acquire(at);
+#endif
+}
 TUTTI_DEVICE void store_relaxed(std::uint64_t* at, std::uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(at)), "l"(value) : "memory");
 }

@@ -129,6 +129,8 @@ class Recorder {
     polled_.clear();
     add({Kind::kFence, order, scope, thread_, 0, 0});
   }
+  /// The next read of the same location is not another poll.
+  void end_poll() { polled_.clear(); }
   void saw(std::uint64_t value) {
     trace_.results.push_back(value);
     trace_.after.push_back(trace_.events.size());

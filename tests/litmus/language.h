@@ -40,7 +40,8 @@ struct alignas(16) Vector16 {
   std::uint32_t word[4];
 };
 
-inline bool torn = false;  // Packed lines arrive word by word.
+inline bool torn = false;     // Packed lines arrive word by word.
+inline bool reloads = false;  // acquire() is another load, as before sm_90; else a fence.
 
 namespace detail {
 
@@ -78,6 +79,12 @@ inline std::uint64_t load_relaxed(const std::uint64_t* at) {
 inline std::uint64_t load_acquire(const std::uint64_t* at, Place place = Place::here()) {
   const bool without = recorder->is_without(litmus::place_name("no_acquire", place));
   return detail::read<std::uint64_t>(at, without ? Order::kRelaxed : Order::kAcquire);
+}
+inline void acquire(const std::uint64_t* at, Place place = Place::here()) {
+  if (recorder->is_without(litmus::place_name("no_acquire", place))) return;
+  if (!reloads) return recorder->fence(Order::kAcquire, Scope::kSystem);
+  recorder->end_poll();
+  detail::read<std::uint64_t>(at, Order::kAcquire);
 }
 inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
   detail::write(at, value, Order::kRelaxed);

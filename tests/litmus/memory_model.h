@@ -126,10 +126,12 @@ class Facts {
     return is_fence(a) && events_[a].order == Order::kSequential;
   }
   bool releases(std::size_t a) const {
-    return is_fence(a) || (is_write(a) && events_[a].order == Order::kRelease);
+    if (is_fence(a)) return events_[a].order != Order::kAcquire;
+    return is_write(a) && events_[a].order == Order::kRelease;
   }
   bool acquires(std::size_t a) const {
-    return is_fence(a) || (events_[a].kind == Kind::kRead && events_[a].order == Order::kAcquire);
+    if (is_fence(a)) return events_[a].order != Order::kRelease;
+    return events_[a].kind == Kind::kRead && events_[a].order == Order::kAcquire;
   }
 
   /// Whether `first` up to the strong write is a release pattern on the write's location.

@@ -7,6 +7,7 @@ namespace tutti::cuda {
 __global__ void every_access(std::uint64_t* flags, std::byte* data, std::byte* line) {
   while (load_acquire(flags) == 0 && load_relaxed(flags + 1) == 0) {
   }
+  acquire(flags + 1);
   const auto value = load<std::uint64_t>(data);
   store(data + 8, value);
   store_relaxed(flags + 2, exchange(flags + 3, value));

@@ -57,6 +57,43 @@ plan::Plan signals_first() {
   return plan;
 }
 
+/// A broadcast in so many pieces that its steps need several pages, of which only the first begins
+/// with moves that a block takes together.
+plan::Plan many_pieces() {
+  using enum plan::Place;
+  plan::Plan plan;
+  plan.name = "many_pieces";
+  plan.shape = {Collective::kBroadcast, kRanks};
+  plan.pieces = 2 * cuda::kPageSteps - 6;
+  plan.ranks.resize(kRanks);
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
+    plan::Lane& lane = plan.ranks[rank].lanes.emplace_back();
+    const auto move = [&lane](std::uint32_t chunk, std::vector<plan::Location> from_and_to) {
+      const auto first = static_cast<std::uint32_t>(lane.locations.size());
+      const auto targets = static_cast<std::uint16_t>(from_and_to.size() - 1);
+      lane.locations.insert(lane.locations.end(), from_and_to.begin(), from_and_to.end());
+      lane.steps.push_back({plan::StepKind::kMove, 0, 1, targets, first, chunk});
+    };
+    for (std::uint32_t chunk = 0; chunk < plan.pieces; ++chunk) {
+      const plan::Location input{kInput, Form::kResult, 0, chunk};
+      const plan::Location output{kOutput, Form::kResult, 0, chunk};
+      const auto slot = [](std::uint16_t peer) {
+        return plan::Location{kSlot, Form::kResult, peer, 0};
+      };
+      if (rank != 0) {
+        move(chunk, {slot(0), output});
+      } else if (chunk == 0) {
+        move(chunk, {input, slot(1)});
+        move(chunk, {input, slot(2)});
+        move(chunk, {input, output});
+      } else {
+        move(chunk, {input, output, slot(1), slot(2)});
+      }
+    }
+  }
+  return plan;
+}
+
 /// The kernel that interprets no plan, several times on the same areas.
 std::string run_one_shot(test::DeviceRanks& ranks, test::Case test) {
   test.count = 1000;  // Several units for a thread.
@@ -110,6 +147,13 @@ std::string run_all(cuda::SlotFormat format) {
   if (!broadcast) return broadcast.error().to_string();
   test.collective = Collective::kBroadcast;
   if (complaint = run_lowered(*ranks, *broadcast, test); !complaint.empty()) return complaint;
+  const plan::Plan many = many_pieces();
+  if (const Status status = plan::verify(many); !status) return status.error().to_string();
+  auto pages = ranks->mesh().load(many);
+  if (!pages) return pages.error().to_string();
+  test.count = 40000;  // Several tiles of each piece.
+  if (complaint = ranks->run(*pages, test, 1, 2); !complaint.empty()) return complaint;
+  test.count = 1500;
   test.collective = Collective::kAllReduce;
   if (complaint = run_one_shot(*ranks, test); !complaint.empty()) return complaint;
   if (complaint = test::run_messages(*ranks, {kRanks}, 1, 2); !complaint.empty()) return complaint;

@@ -9,7 +9,7 @@
 namespace tutti::exec {
 
 using cuda::Arguments;
-using cuda::LaneSteps;
+using cuda::LanePage;
 
 /// What does not depend on a plan. `name`: what the call does not say of itself.
 cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call, CudaCallName name) const {
@@ -51,7 +51,8 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   Arguments arguments = arguments_of(rank, call, name);
   if (plan.packed_) rings_.take_packed(rank, arguments);
   const CudaPlan::OfRank& own = plan.ranks_[me];
-  arguments.lanes = reinterpret_cast<const LaneSteps*>(own.memory.data());
+  arguments.pages = reinterpret_cast<const LanePage*>(own.memory.data());
+  arguments.page_count = own.page_count;
   arguments.scratch = own.memory.data() + own.scratch_at;
   arguments.scratch_bytes = arguments.slot_bytes;
   arguments.pieces = plan.pieces_;

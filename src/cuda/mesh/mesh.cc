@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "cuda/driver/kernels.h"
+#include "cuda/mesh/pages.h"
 #include "cuda/mesh/suits.h"
 #include "exec/lane.h"
 #include "kernels/cuda/messages.h"
@@ -18,7 +19,7 @@
 namespace tutti::exec {
 namespace {
 
-using cuda::LaneSteps;
+using cuda::LanePage;
 
 Error invalid(const std::string& what) { return {Code::kInvalidArgument, "a CUDA mesh: " + what}; }
 
@@ -75,52 +76,6 @@ Result<std::vector<CudaResidency>> take_residency(const CudaMeshOptions& options
 
 bool has_place(const plan::Plan& plan, plan::Place place) {
   return any_location(plan, [place](const plan::Location& at) { return at.place == place; });
-}
-
-/// Bytes in a row, each part from a line on.
-class Image {
- public:
-  template <class T>
-  std::size_t add(const std::vector<T>& list) {
-    const std::size_t at = bytes_.size();
-    bytes_.resize(at + whole_lines(list.size() * sizeof(T)));
-    replace(at, list);
-    return at;
-  }
-  template <class T>
-  void replace(std::size_t at, const std::vector<T>& list) {
-    std::ranges::copy(std::as_bytes(std::span(list)),
-                      bytes_.begin() + static_cast<std::ptrdiff_t>(at));
-  }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-/// A rank's steps, in one allocation and by one copy: a table of lanes, then each lane's steps and
-/// locations; and room for `scratch_bytes` behind them.
-Result<CudaMemory> load_rank(const plan::RankPlan& rank, int device, std::size_t scratch_bytes,
-                             std::size_t& scratch_at) {
-  Image image;
-  std::vector<LaneSteps> table(rank.lanes.size());
-  image.add(table);
-  std::vector<std::pair<std::size_t, std::size_t>>
-      places;  // Where steps and locations are, by lane.
-  for (const plan::Lane& lane : rank.lanes) {
-    const std::size_t steps = image.add(lane.steps);
-    places.emplace_back(steps, image.add(lane.locations));
-  }
-  scratch_at = image.bytes().size();
-  TUTTI_TRY(CudaMemory memory, CudaMemory::allocate_private(device, scratch_at + scratch_bytes));
-  for (std::size_t lane = 0; lane < table.size(); ++lane) {
-    table[lane] = {reinterpret_cast<const plan::Step*>(memory.data() + places[lane].first),
-                   reinterpret_cast<const plan::Location*>(memory.data() + places[lane].second),
-                   static_cast<std::uint32_t>(rank.lanes[lane].steps.size())};
-  }
-  image.replace(0, table);
-  TUTTI_RETURN_IF_ERROR(memory.write(0, image.bytes().data(), image.bytes().size()));
-  return memory;
 }
 
 }  // namespace
@@ -196,8 +151,13 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan, bool packed) const {
     CudaPlan::OfRank& own = loaded.ranks_[rank];
     const std::size_t slot_bytes = packed ? options().packed_slot_bytes : options().slot_bytes;
     const std::size_t scratch = plan.ranks[rank].scratch_chunks * slot_bytes;
+    const std::vector<LanePage> pages = pages_of(plan.ranks[rank], plan.apart);
+    const std::size_t bytes = pages.size() * sizeof(LanePage);
+    own.page_count = static_cast<std::uint32_t>(pages.size()) / loaded.lanes_;
+    own.scratch_at = whole_lines(bytes);
     TUTTI_TRY(own.memory,
-              load_rank(plan.ranks[rank], options().devices[rank], scratch, own.scratch_at));
+              CudaMemory::allocate_private(options().devices[rank], own.scratch_at + scratch));
+    TUTTI_RETURN_IF_ERROR(own.memory.write(0, pages.data(), bytes));
   }
   return loaded;
 }

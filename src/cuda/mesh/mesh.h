@@ -44,7 +44,8 @@ class CudaPlan {
   bool packed_ = false;                              // Takes the packed rings.
   bool reads_peers_ = false, writes_peers_ = false;  // Their inputs, and their outputs.
   struct OfRank {
-    CudaMemory memory;  // Lanes' steps, then scratch.
+    CudaMemory memory;             // Lanes' pages, then scratch.
+    std::uint32_t page_count = 0;  // For each lane.
     std::size_t scratch_at = 0;
   };
   std::vector<OfRank> ranks_;
