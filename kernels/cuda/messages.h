@@ -45,8 +45,10 @@ struct MessageArguments {
 };
 static_assert(sizeof(MessageArguments) <= 4096, "what a launch may have for arguments");
 
+/// A lane for each quarter of a slot.
 constexpr unsigned message_lanes(std::uint64_t bytes, std::uint64_t slot_bytes, unsigned lanes) {
-  return bytes > slot_bytes ? lanes : 1;
+  const std::uint64_t worth = 4 * bytes / slot_bytes;
+  return worth < 1 ? 1 : worth < lanes ? static_cast<unsigned>(worth) : lanes;
 }
 
 /// Its grid has the blocks of all queues, one queue after the other.

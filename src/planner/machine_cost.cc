@@ -50,7 +50,8 @@ constexpr std::array kKernelProtocols{
              .hop_us = {kIs.packed_us, kIs.packed_pcie_us, kIs.packed_network_us},
              .efficiency = 0.5,
              .lane_us = kIs.packed_lane_us(),
-             .lane_gigabytes_per_second = kIs.lane_gigabytes_per_second},
+             .lane_gigabytes_per_second = kIs.lane_gigabytes_per_second,
+             .sees_slots = false},
     Protocol{.name = "multimem",
              .needs_nvlink = true,
              .joins_in_switch = true,
@@ -324,6 +325,7 @@ plan::CostModel MachineCost::model(const Protocol& protocol) {
   model.step_us = 0;  // What steps take is a lane's, or in the latency of a hop.
   model.lane_us = protocol.lane_us;
   model.lane_gigabytes_per_second = protocol.lane_gigabytes_per_second;
+  model.sees_slots = protocol.sees_slots;
   model.resources.reserve(2 * graph_.links.size() + groups_.endpoints.size());
   for (std::size_t i = 0; i < graph_.links.size(); ++i) {
     const Link& link = graph_.links[i];

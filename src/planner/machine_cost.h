@@ -38,6 +38,7 @@ struct Protocol {
   double efficiency = 1;  // Data of what is sent.
   /// What a step takes its lane by itself (plan::CostModel).
   double lane_us = 0, lane_gigabytes_per_second = 0;
+  bool sees_slots = true;
 };
 
 /// Those whose figures are published: NCCL's, and what ranks on CPUs do.

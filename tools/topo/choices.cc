@@ -22,10 +22,10 @@ struct Choices {
   bool json = false;
 };
 
-/// The last part of a path, in at most 20 characters.
+/// The last part of a path, in at most 24 characters.
 std::string machine_text(const std::string& name) {
   const std::string last = name.substr(name.rfind('/') + 1);
-  return last.size() <= 20 ? last : last.substr(0, 18) + "..";
+  return last.size() <= 24 ? last : last.substr(0, 22) + "..";
 }
 
 std::string name_of(const TimedChoice& choice) {
@@ -35,7 +35,7 @@ std::string name_of(const TimedChoice& choice) {
                                      : "");
 }
 
-constexpr char kRow[] = "{:<20} {:>5}  {:<24} {:>9}  {:<24} {:>9} {:>6}\n";
+constexpr char kRow[] = "{:<24} {:>5}  {:<19} {:>7}  {:<19} {:>9} {:>6}\n";
 
 std::string row_of(const std::string& machine, const DeviceChoice& choice) {
   return fmt::format(kRow, machine_text(machine), size_text(choice.bytes), name_of(choice.chosen),
@@ -149,7 +149,8 @@ void define_topo_choices(CLI::App& app, int& exit_code) {
       "A collective of float32 between all GPUs of a host. Both choices are timed by the\n"
       "simulator, out of what kernels of devices can run: plans over slots; the one-shot kernel "
       "of\n"
-      "the eager path, up to 64 KiB between up to 8 GPUs, over packed lines.\n"
+      "the eager path, up to 64 KiB between up to 8 GPUs, over packed lines. *: over packed "
+      "slots.\n"
       "Exit code: 1 if a ratio is above --most, or a file can't be read.\n"
       "Examples:\n  tutti topo choices\n  tutti topo choices dgx1-v100 topo.xml --sizes 64K,16M\n"
       "  tutti topo choices --collective broadcast --contract relaxed");

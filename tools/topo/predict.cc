@@ -8,6 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cuda/comm/graph_costs.h"
+#include "kernels/cuda/messages.h"
+#include "plan/builder.h"
+#include "plan/passes/passes.h"
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
 #include "tools/simulate/simulate.h"
@@ -69,7 +72,7 @@ Result<Nccl> nccl_by_model(Collective collective, planner::Simulator& simulator,
     if (sample) best = std::min(best.value_or(sample->microseconds), sample->microseconds);
   }
   if (!best) return topology::invalid("NCCL has no algorithm for that");
-  return Nccl{*best, "its model"};
+  return Nccl{*best, "model"};
 }
 
 Result<Nccl> nccl_of(const std::string& machine, Collective collective,
@@ -83,10 +86,57 @@ Result<Nccl> nccl_of(const std::string& machine, Collective collective,
 
 struct Prediction {
   std::size_t bytes = 0;
-  TimedChoice plain, registered;
+  TimedChoice plain;
+  std::optional<TimedChoice> registered;
   std::optional<double> multicast_us;  // Registered memory.
   Nccl nccl;
 };
+
+constexpr std::string_view kMessages = "send_recv";
+constexpr std::uint32_t kMostOneWay = 24;  // Blocks: 3/16 of 132 multiprocessors, or all lanes.
+
+/// Each rank sends to the next and gets from the one before. The kernel has as many blocks for the
+/// one as for the other (kernels/cuda/messages.h); here twice as many lanes do both, with half the
+/// slots, which comes to the same.
+plan::Plan message_plan(int ranks) {
+  plan::Plan plan;
+  plan.name = kMessages;
+  plan.shape = {Collective::kBroadcast, ranks};
+  plan.pieces = 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    plan::Builder builder(plan.shape, 1);
+    builder.move(0, builder.input(0), builder.to((rank + 1) % ranks, Form::kResult));
+    builder.move(0, builder.from((rank + ranks - 1) % ranks, Form::kResult), builder.output(0));
+    plan.ranks.push_back(std::move(builder).finish());
+  }
+  return plan;
+}
+
+Result<std::vector<Prediction>> predict_messages(const planner::DeviceMachine& machine,
+                                                 std::span<const std::size_t> sizes) {
+  const plan::Plan once = message_plan(static_cast<int>(machine.device_of.size()));
+  planner::SimulateOptions options;
+  options.collective = Collective::kBroadcast;
+  planner::Simulator nccl(machine.graph->graph, machine.graph->devices, options);
+  options.slot_bytes = machine.slot_bytes;
+  options.slots = std::max(1, machine.slots / 2);
+  planner::Simulator ours(machine.graph->graph, machine.graph->devices, options);
+  std::vector<Prediction> rows;
+  for (const std::size_t bytes : sizes) {
+    Prediction& row = rows.emplace_back();
+    row.bytes = bytes;
+    const std::uint32_t lanes =
+        2 * std::min(cuda::message_lanes(bytes, machine.slot_bytes, machine.lanes), kMostOneWay);
+    const auto us = [&](planner::Simulator& simulator, std::uint32_t times, const char* protocol) {
+      return simulator.microseconds(plan::replicate(once, times), *planner::find_protocol(protocol),
+                                    bytes);
+    };
+    row.plain = {.algorithm = kMessages, .us = us(ours, lanes, "slots")};
+    constexpr std::uint32_t kNcclLanes = 8;
+    row.nccl = {std::min(us(nccl, kNcclLanes, "simple"), us(nccl, kNcclLanes, "ll")), "model"};
+  }
+  return rows;
+}
 
 /// All sizes of one collective on one machine.
 Result<std::vector<Prediction>> predict(const std::string& name,
@@ -121,7 +171,16 @@ Result<std::vector<Prediction>> predict(const std::string& name,
   return rows;
 }
 
-constexpr char kRow[] = "{:>5} {:>8} {:<9}  {:>8} {:>5} {:<16} {:>8} {:>5} {:<16} {:>8} {:>5}\n";
+Result<std::vector<Prediction>> predicted(const std::string& name,
+                                          const planner::DeviceMachine& machine,
+                                          const std::string& word,
+                                          std::span<const std::size_t> sizes) {
+  if (word == kMessages) return predict_messages(machine, sizes);
+  TUTTI_TRY(const Collective collective, collective_named(word));
+  return predict(name, machine, collective, sizes);
+}
+
+constexpr char kRow[] = "{:>5} {:>7} {:<6} {:>7} {:>4} {:<19} {:>7} {:>4} {:<19} {:>7} {:>4}\n";
 
 std::string ratio(const Prediction& row, double us) {
   return fmt::format("{:.2f}", row.nccl.us / us);
@@ -130,26 +189,32 @@ std::string ratio(const Prediction& row, double us) {
 std::string row_text(const Prediction& row) {
   const auto name = [](const TimedChoice& one) {
     if (one.eager) return std::string("one-shot");
-    return fmt::format("{}{}", one.algorithm, one.packed ? ", packed" : "");
+    return fmt::format("{}{}", one.algorithm, one.packed ? "*" : "");
   };
+  const std::optional<TimedChoice>& mapped = row.registered;
   return fmt::format(kRow, size_text(row.bytes), time_text(row.nccl.us), row.nccl.source,
                      time_text(row.plain.us), ratio(row, row.plain.us), name(row.plain),
-                     time_text(row.registered.us), ratio(row, row.registered.us),
-                     name(row.registered), row.multicast_us ? time_text(*row.multicast_us) : "-",
+                     mapped ? time_text(mapped->us) : "-", mapped ? ratio(row, mapped->us) : "-",
+                     mapped ? name(*mapped) : "",
+                     row.multicast_us ? time_text(*row.multicast_us) : "-",
                      row.multicast_us ? ratio(row, *row.multicast_us) : "-");
 }
 
-nlohmann::ordered_json row_json(const std::string& machine, Collective collective,
+nlohmann::ordered_json row_json(const std::string& machine, const std::string& collective,
                                 const Prediction& row) {
   nlohmann::ordered_json entry{{"machine", machine},
-                               {"collective", std::string(to_string(collective))},
+                               {"collective", collective},
                                {"bytes", row.bytes},
                                {"nccl_us", row.nccl.us},
                                {"nccl_from", std::string(row.nccl.source)},
                                {"plain_us", row.plain.us},
                                {"plain", std::string(row.plain.algorithm)},
-                               {"registered_us", row.registered.us},
-                               {"registered", std::string(row.registered.algorithm)}};
+                               {"plain_packed", row.plain.packed}};
+  if (row.registered) {
+    entry["mapped_us"] = row.registered->us;
+    entry["mapped"] = std::string(row.registered->algorithm);
+    entry["mapped_packed"] = row.registered->packed;
+  }
   if (row.multicast_us) entry["multicast_us"] = *row.multicast_us;
   return entry;
 }
@@ -166,18 +231,18 @@ Result<planner::DeviceMachine> machine_of(const std::string& name, const Predict
 Result<int> predict(Predict options) {
   TUTTI_TRY(const auto sizes, sizes_named(options.sizes));
   if (options.collectives.empty())
-    options.collectives = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
+    options.collectives = {"all_reduce", "reduce_scatter", "all_gather",
+                           "broadcast",  "all_to_all",     std::string(kMessages)};
   auto rows = nlohmann::ordered_json::array();
   for (const std::string& name : options.machines) {
     TUTTI_TRY(const auto machine, machine_of(name, options));
     for (const std::string& word : options.collectives) {
-      TUTTI_TRY(const Collective collective, collective_named(word));
-      TUTTI_TRY(const auto found, predict(name, machine, collective, sizes));
-      for (const Prediction& row : found) rows.push_back(row_json(name, collective, row));
+      TUTTI_TRY(const auto found, predicted(name, machine, word, sizes));
+      for (const Prediction& row : found) rows.push_back(row_json(name, word, row));
       if (options.json) continue;
-      say("{}, {} GPUs, {}: microseconds, and how many times as fast as NCCL\n\n", name,
-          machine.device_of.size(), word);
-      say(kRow, "bytes", "NCCL us", "by", "plain us", "x", "", "mapped", "x", "", "multicast", "x");
+      say("{}, {} GPUs, {}: microseconds, and how many times as fast as NCCL (*: packed slots)\n\n",
+          name, machine.device_of.size(), word);
+      say(kRow, "bytes", "NCCL", "from", "plain", "x", "", "mapped", "x", "", "multi.", "x");
       for (const Prediction& row : found) say("{}", row_text(row));
       say("\n");
     }
@@ -194,7 +259,10 @@ void define_topo_predict(CLI::App& app, int& exit_code) {
       "predict", "What kernels should reach on machines with GPUs, beside NCCL's curves");
   command->add_option("MACHINES", options->machines, "Files or models of one host")
       ->capture_default_str();
-  command->add_option("--collective", options->collectives, "Which; default: five")->delimiter(',');
+  command
+      ->add_option("--collective", options->collectives,
+                   "Which, also send_recv: each to the next; default: six")
+      ->delimiter(',');
   command->add_option("--sizes", options->sizes, "Message sizes, as 8,64K,1G")
       ->capture_default_str();
   command->add_option("--lanes", options->lanes, "Lanes of a communicator; default: 16")
@@ -206,9 +274,9 @@ void define_topo_predict(CLI::App& app, int& exit_code) {
   command->add_flag("--json", options->json, "For programs");
   command->footer(
       "No GPU has been measured: figures of kernels are those of planner/kernel_phases.h.\n"
-      "NCCL's are published runs, or its cost model where there are none (\"its model\").\n"
-      "plain: any buffers; registered: memory that peers map; multicast: NVLink SHARP, sums in any "
-      "order.\n\nExamples:\n"
+      "NCCL's are published runs, or its cost model where there are none (\"model\").\n"
+      "plain: any buffers; mapped: registered memory; multi.: NVLink SHARP, sums in any order.\n"
+      "x: how many times as fast as NCCL; *: over packed slots.\n\nExamples:\n"
       "  tutti topo predict\n"
       "  tutti topo predict hgx-h100 --collective all_reduce --sizes 8,64K,1M,256M\n"
       "  tutti topo predict hgx-h100 --lanes 32 --slot-bytes 128K");

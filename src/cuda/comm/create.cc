@@ -98,6 +98,9 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   const auto room = static_cast<std::size_t>(multiprocessors / most_on_one);
   options.queues =
       static_cast<std::uint32_t>(std::min({2 * (ranks - 1), std::size_t{cuda::kMostQueues}, room}));
+  // One message each way takes lanes both ways; a part of the device has to be left to others.
+  options.message_blocks =
+      static_cast<std::uint32_t>(std::min(std::size_t{2} * options.lanes, room * 3 / 8));
   options.timeout = settings.timeout;
   return options;
 }

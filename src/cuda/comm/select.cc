@@ -157,6 +157,7 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
 plan::CostModel packed_model(const DeviceMachine& machine) {
   plan::CostModel model = cost_model(machine);
   set_steps(model, kIs.packed_lane_us());
+  model.sees_slots = false;
   for (plan::Resource& at : model.resources) at.gigabytes_per_second *= kEagerData;
   model.link = [&machine, link = std::move(model.link)](Rank from, Rank to) {
     plan::Path path = link(from, to);

@@ -26,7 +26,7 @@ std::string_view to_string(DeviceLink link);
 
 struct GraphCosts;
 
-/// Alike on all ranks.
+/// Alike on all ranks. It has more than 15 fields: all that choices depend on.
 struct DeviceMachine {
   std::vector<int> device_of;     // By rank, from 0 on.
   std::vector<DeviceLink> links;  // By rank * ranks + peer; the same both ways.

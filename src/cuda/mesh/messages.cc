@@ -41,7 +41,7 @@ std::vector<Queue> queues_of(std::vector<CudaMessage>& list, int rank, int ranks
 /// slots are.
 cuda::MessageArguments message_arguments(const cuda::Arguments& common,
                                          std::span<const Queue> queues, std::size_t first,
-                                         std::uint32_t lanes) {
+                                         std::uint32_t lanes, std::uint32_t blocks) {
   cuda::MessageArguments arguments;
   arguments.common = common;
   arguments.lanes = lanes;
@@ -60,7 +60,7 @@ cuda::MessageArguments message_arguments(const cuda::Arguments& common,
                                  static_cast<std::uint8_t>(messages.size())};
   }
   arguments.queue_count = count;
-  arguments.blocks = std::clamp(lanes / count, 1U, most);
+  arguments.blocks = std::clamp(blocks / count, 1U, most);
   return arguments;
 }
 
@@ -87,7 +87,8 @@ Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaSt
       longest = std::max(longest, queues[end].messages.size());
     const auto window = std::span(queues).subspan(begin, end - begin);
     for (std::size_t first = 0; first < longest; first += cuda::kMostInQueue) {
-      auto arguments = message_arguments(common, window, first, options().lanes);
+      auto arguments = message_arguments(common, window, first, options().lanes,
+                                         std::max(options().lanes, options().message_blocks));
       arguments.counts = rings_.counts(rank);
       TUTTI_RETURN_IF_ERROR(start(rank, cuda::messages_kernel(),
                                   std::size_t{arguments.queue_count} * arguments.blocks, &arguments,

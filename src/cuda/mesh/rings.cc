@@ -49,7 +49,7 @@ CudaMeshLayout::CudaMeshLayout(const CudaMeshOptions& options)
   signal_ends = take(ends * sizeof(SignalEnd));
   notes = take(ranks * sizeof(NoteEnds));
   areas = take(2 * ends * options.area_bytes);
-  const std::size_t most_blocks = std::max<std::size_t>(lanes, cuda::kMostQueues);
+  const std::size_t most_blocks = std::max(options.blocks(), cuda::kMostQueues);
   states = take(most_blocks * sizeof(cuda::BlockState));
   counts = take(2 * ranks * sizeof(std::uint64_t));
   board = take(cuda::board_bytes(ranks, options.lanes));

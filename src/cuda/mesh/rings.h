@@ -41,6 +41,8 @@ struct CudaMeshOptions {
   /// Queues of messages in a launch, at most, each with a block of its own
   /// (kernels/cuda/messages.h). 0: as many as lanes.
   std::uint32_t queues = 0;
+  /// Blocks that the queues of a launch share, if more than lanes.
+  std::uint32_t message_blocks = 0;
   std::uint32_t slot_count = 8;
   std::size_t slot_bytes = std::size_t{128} << 10;
   cuda::SlotFormat format = cuda::SlotFormat::kSimple;
@@ -53,7 +55,7 @@ struct CudaMeshOptions {
   unsigned threads = 512;                                       // In a block: whole warps.
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // How long a kernel waits.
   /// Blocks of a rank at a time, at most.
-  std::uint32_t blocks() const { return std::max(lanes, queues); }
+  std::uint32_t blocks() const { return std::max({lanes, queues, message_blocks}); }
 };
 
 /// Some of a mesh's ranks, a bit for each.
@@ -67,7 +69,7 @@ constexpr std::size_t whole_lines(std::size_t bytes) {
 }
 
 /// Where things are in a rank's memory, in bytes; the same for all ranks, but that slots come last
-/// and are of some ranks only.
+/// and are of some ranks only. It has more than 15 fields: one for each thing.
 struct CudaMeshLayout {
   explicit CudaMeshLayout(const CudaMeshOptions& options);
   /// By lane and peer, of what has a place for each.

@@ -57,10 +57,14 @@ struct CostModel {
   std::function<Path(Rank from, Rank to)> link;
   double reduce_gigabytes_per_second = 20;  // Per rank, bytes read and written by a move.
   double step_us = 0.02;                    // Per step.
-  /// What a step takes its lane though the other lanes of the rank go on: a thread block that waits
-  /// for its loads and fences. And the rate at which it then reads and writes; 0: any.
+  /// What a phase (phases.h) takes its lane though the other lanes of the rank go on: a thread
+  /// block that waits for its loads and fences. And the rate at which it then reads and writes; 0:
+  /// any.
   double lane_us = 0;
   double lane_gigabytes_per_second = 0;
+  /// Whether a slot is seen to have come before it is taken. Else a phase has but one step that
+  /// takes slots, the first.
+  bool sees_slots = true;
 
   // All empty: ranks are places, links and ranks share nothing.
   std::vector<Resource> resources = {};

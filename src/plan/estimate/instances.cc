@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "plan/phases.h"
 
 namespace tutti::plan {
 namespace {
@@ -25,6 +26,7 @@ Instances::Instances(const Plan& of, const CostModel& model)
       traffic(plan::traffic(of)),
       orders(static_cast<std::uint32_t>(std::max<std::size_t>(1, model.orders.size()))),
       images(traffic.ranks / traffic.listed),
+      sees_slots(model.sees_slots),
       model_(model) {
   for (std::uint32_t rank = 0; rank < plan.ranks.size(); ++rank) {
     first.push_back(listed_count());
@@ -36,6 +38,12 @@ Instances::Instances(const Plan& of, const CostModel& model)
       maps = maps || is_of_peer(location);
       shares_memory = shares_memory || maps || location.place == Place::kMulticast;
     }
+    if (model.lane_us <= 0) continue;
+    const Lane& lane = plan.ranks[at.rank].lanes[at.lane];
+    auto& lengths = phases.emplace_back();
+    for (std::size_t step = 0; step < lane.steps.size(); ++step)
+      lengths.push_back(
+          static_cast<std::uint8_t>(phase_length(lane, step, lane.steps.size(), plan.apart)));
   }
 }
 
@@ -180,9 +188,10 @@ std::uint32_t Ways::own_server() {
   return server_count() - 1;
 }
 
+Picoseconds Ways::phase() const { return to_picoseconds(model_.lane_us); }
+
 Picoseconds Ways::alone(double bytes) const {
-  const double time = model_.lane_us * 1e6 + bytes * per_byte(model_.lane_gigabytes_per_second);
-  return static_cast<Picoseconds>(std::llround(time));
+  return static_cast<Picoseconds>(std::llround(bytes * per_byte(model_.lane_gigabytes_per_second)));
 }
 
 // Those with a resource get its number for now.

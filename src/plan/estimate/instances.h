@@ -27,12 +27,16 @@ class Instances {
   const Plan& plan;
   const Traffic traffic;
   const std::uint32_t orders, images;
+  const bool sees_slots;
   /// The plan's actors, one after the other: rank and lane; and the first of each rank.
   struct Listed {
     std::uint32_t rank = 0, lane = 0;
   };
   std::vector<Listed> listed;
   std::vector<std::uint32_t> first;
+  /// By listed actor and step: how many steps from it on may be one phase. Empty: steps take a lane
+  /// no time, so it does not matter.
+  std::vector<std::vector<std::uint8_t>> phases;
   bool maps = false;           // Some rank reads or writes a peer's memory,
   bool shares_memory = false;  // or that of a multicast ring.
 
@@ -103,7 +107,8 @@ class Ways {
   /// Until the news of room is there.
   Picoseconds way_back(std::uint32_t channel) const { return back_[channel]; }
   const Processor& processor(std::uint32_t actor) const { return processors_[actor]; }
-  /// What a step of so many bytes takes its lane by itself.
+  /// What a phase of a lane takes it by itself, and so many bytes of it.
+  Picoseconds phase() const;
   Picoseconds alone(double bytes) const;
 
   std::uint32_t server_count() const { return static_cast<std::uint32_t>(resources_.size()); }

@@ -1,8 +1,9 @@
 // Events in virtual time.
 //
 // A rank's lanes share its compute. A move takes `step_us` and the time to read and write its
-// bytes; at least what a step takes a lane by itself; and where it touches mapped memory, at least
-// as long as the path needs. Then its slots depart:
+// bytes; at least what it takes its lane by itself; and where it touches mapped memory, at least
+// as long as the path needs. A lane takes steps that don't depend on each other as one phase, as
+// far as they could have begun when the phase did (kernels/cuda/interpret.h). Then slots depart:
 // each arrives when everything on its path has worked it off, and after the latency; its room comes
 // back one latency after it was read. A signal takes the latency, behind what was written to the
 // same peer. A multicast slot goes over the paths to all readers at the same time.
@@ -125,7 +126,8 @@ class Timeline {
  private:
   static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
 
-  // A lane. It waits for a channel; a step's conditions that hold stay so (`checked`).
+  // A lane. It waits for a channel; a step's conditions that hold stay so (`checked`). It has more
+  // than 15 fields: all of a simulation's state.
   struct State {
     const Representatives::Actor* actor = nullptr;
     std::uint32_t number = 0;  // Among lanes on the order,
@@ -138,6 +140,12 @@ class Timeline {
     std::uint32_t checked = 0;
     std::uint32_t blocked_on = kNobody;
     bool is_new = true;  // Nothing of the next step was checked.
+    // When the last slot came of the next step, and whether that takes one from a peer.
+    Picoseconds ready = 0;
+    bool takes_slot = false;
+    // The current phase: when it began, and the step behind those that may belong to it.
+    Picoseconds phase_start = 0;
+    std::uint32_t phase_end = 0;
     // For recordings: what made `start` as late as it is, and the step that began.
     Recording::Waited waited = Recording::Waited::kForNothing;
     std::uint32_t waited_on = kNobody, recorded = Recording::kNone;
@@ -180,6 +188,8 @@ class Timeline {
     if (state.is_new) {
       state.start = state.now;
       state.checked = 0;
+      state.ready = 0;
+      state.takes_slot = false;
       state.is_new = false;
       state.waited = Recording::Waited::kForNothing;
     }
@@ -231,6 +241,8 @@ class Timeline {
       state.waited_on = queue_of(state, channel);
     }
     state.start = later(state.start, fifo.front());
+    state.ready = std::max(state.ready, fifo.front().at);
+    state.takes_slot = state.takes_slot || what == &Queue::arrivals;
     return true;
   }
 
@@ -286,6 +298,20 @@ class Timeline {
     return moved;
   }
 
+  // Whether the step that begins now is not of the lane's current phase; then it begins another.
+  bool begins_phase(State& state, Picoseconds now) const {
+    if (instances_.phases.empty()) return false;
+    const Step& step = step_of(state);
+    if (step.kind == StepKind::kWait) return false;
+    const bool fits = state.step != 0 && state.step < state.phase_end;
+    const bool hidden = !instances_.sees_slots && state.takes_slot;
+    if (fits && !hidden && state.ready <= state.phase_start) return false;
+    const auto& lengths = instances_.phases[state.actor->actor % instances_.listed_count()];
+    state.phase_start = now;
+    state.phase_end = state.step + lengths[state.step];
+    return true;
+  }
+
   // Batches are longer than caches: what the lanes after the i-th will touch is asked for early,
   // each thing when what points to it should be there.
   void fetch_behind(std::size_t i) const {
@@ -321,9 +347,9 @@ class Timeline {
       fetch_behind(i);
       State& state = states_[batch_[i]];
       Event end{servers_.computed(*state.actor), state.start.messages, state.start.latency};
-      if (step_of(state).kind != StepKind::kWait)
-        end = later(end, {now + ways_.alone(bytes_moved(state)), state.start.messages,
-                          state.start.latency + ways_.alone(0)});
+      const Picoseconds phase = begins_phase(state, now) ? ways_.phase() : 0;
+      end = later(end, {now + phase + ways_.alone(bytes_moved(state)), state.start.messages,
+                        state.start.latency + phase});
       for_each_mapped(state, [&](std::uint32_t way, double, bool reads) {
         const Picoseconds latency = reads ? ways_.latency(way) : 0;
         end = later(end, {servers_.done_mapped(way, now) + latency, state.start.messages,
