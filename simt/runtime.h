@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -74,6 +75,10 @@ using Operation = std::function<void()>;
 /// then it is known what an event node waits for or records.
 using Node = std::function<Operation()>;
 
+/// What an operation that is captured next comes after: by stream (its id), how many of the graph's
+/// nodes there were with that stream's latest.
+using Before = std::map<std::uint64_t, std::size_t>;
+
 /// The rules of a capture.
 struct CaptureRules {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
@@ -85,7 +90,8 @@ struct CaptureRules {
 /// The object behind a cudaGraph_t: operations in an order that their dependencies allow.
 struct CUgraph_st {
   std::vector<tutti::simt::Node> nodes;
-  unsigned long long id = 0;  // The capture's.
+  tutti::simt::Before latest;  // Each stream's latest node.
+  unsigned long long id = 0;   // The capture's.
   tutti::simt::CaptureRules rules;
   // relaxed: a thread that finds a capture invalidated reads nothing else because of it.
   std::atomic<bool> invalidated{false};
@@ -109,6 +115,7 @@ struct CUstream_st {
   tutti::simt::TicketPtr last;
   std::shared_ptr<CUgraph_st> capture;  // Operations go there instead.
   bool began_capture = false;
+  tutti::simt::Before before;  // In the capture.
 };
 
 /// The object behind a cudaEvent_t.
@@ -123,7 +130,8 @@ struct CUevent_st {
   Shared* shared = nullptr;
   std::mutex mutex;  // Guards what follows.
   tutti::simt::TicketPtr last;
-  std::shared_ptr<CUgraph_st> capture;  // It was recorded into.
+  std::shared_ptr<CUgraph_st> capture;  // It was recorded into,
+  tutti::simt::Before before;           // after these.
   /// Maps what processes share, and owns its descriptor then; false: it can't be.
   bool share(int descriptor);
 };
@@ -146,12 +154,19 @@ bool capture_forbids();
 /// Adds an operation to the stream's capture; the stream's mutex is held.
 cudaError_t add_node(CUstream_st& stream, Node node);
 void invalidate(CUgraph_st& capture);
+/// Whether the stream is the legacy one, which would wait for a stream that is captured: it can't
+/// be used until that capture ends.
+bool waits_for_capture(const CUstream_st& stream);
+/// The same, and then invalidates those captures.
+bool spoils_capture(const CUstream_st& stream);
 /// Invalidates the captures of the device's streams; false: there are none.
 bool invalidate_captures_of(int device);
 /// Calls `body` for each stream, with its mutex held.
 void for_each_stream(const std::function<void(CUstream_st&)>& body);
 /// Waits for what is in the stream now.
 cudaError_t drain(const StreamPtr& stream);
+/// What is synchronous in CUDA: `enqueue_it` puts work into the default stream, which is waited for.
+cudaError_t at_once(const std::function<cudaError_t()>& enqueue_it);
 void drain_device(int device);
 
 /// Whether a range that begins in an allocation ends in it, or in memory mapped right behind it.

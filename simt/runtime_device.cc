@@ -115,10 +115,13 @@ const char* cudaGetErrorName(cudaError_t error) {
     TUTTI_SIMT_NAME(cudaErrorPeerAccessAlreadyEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessNotEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessUnsupported)
+    TUTTI_SIMT_NAME(cudaErrorStreamCaptureImplicit)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureInvalidated)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureIsolation)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureMerge)
+    TUTTI_SIMT_NAME(cudaErrorStreamCaptureUnjoined)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureUnsupported)
+    TUTTI_SIMT_NAME(cudaErrorStreamCaptureWrongThread)
     TUTTI_SIMT_NAME(cudaErrorSymbolNotFound)
 #undef TUTTI_SIMT_NAME
     default: return "an error that the simulator never gives";

@@ -268,6 +268,7 @@ cudaError_t cudaHostAlloc(void** at, std::size_t bytes, unsigned) {
 }
 cudaError_t cudaFreeHost(void* at) { return release(at, MemoryKind::kHost); }
 cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   const Lock lock(memory().mutex);
   if (memory().find(at) != nullptr) return failed(cudaErrorHostMemoryAlreadyRegistered);
   memory().add(
@@ -275,6 +276,7 @@ cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* at) {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   const Lock lock(memory().mutex);
   return forget(at, MemoryKind::kRegistered) ? cudaSuccess
                                              : failed(cudaErrorHostMemoryNotRegistered);
@@ -315,9 +317,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   });
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
-  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
-  return error != cudaSuccess ? error : drain(find_stream(nullptr));
+  return at_once([=] { return cudaMemcpyAsync(to, from, bytes, kind, nullptr); });
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
                                 cudaStream_t stream) {

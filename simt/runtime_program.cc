@@ -123,9 +123,9 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
 }
 cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                          std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  const cudaError_t error =
-      cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
-  return error != cudaSuccess ? error : drain(find_stream(nullptr));
+  return at_once([=] {
+    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
+  });
 }
 
 }  // extern "C"

@@ -139,6 +139,7 @@ StreamPtr find_stream(cudaStream_t handle) {
 
 cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket) {
   TUTTI_SIMT_FIND(stream, handle);
+  if (spoils_capture(*stream)) return failed(cudaErrorStreamCaptureImplicit);
   {
     const Lock lock(stream->mutex);
     if (stream->capture != nullptr) {
@@ -175,6 +176,12 @@ cudaError_t drain(const StreamPtr& stream) {
   }
   if (last != nullptr) last->wait();
   return cudaSuccess;
+}
+
+cudaError_t at_once(const std::function<cudaError_t()>& enqueue_it) {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  const cudaError_t error = enqueue_it();
+  return error != cudaSuccess ? error : drain(find_stream(nullptr));
 }
 
 void drain_device(int device) {
@@ -226,11 +233,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {  // Queued work still runs.
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   TUTTI_SIMT_FIND(stream, handle);
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  if (spoils_capture(*stream)) return failed(cudaErrorStreamCaptureImplicit);
   return drain(stream);
 }
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   TUTTI_SIMT_FIND(stream, handle);
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  if (spoils_capture(*stream)) return failed(cudaErrorStreamCaptureImplicit);
   const Lock lock(stream->mutex);
   if (stream->capture != nullptr) {
     invalidate(*stream->capture);
