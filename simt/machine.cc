@@ -106,6 +106,7 @@ Settings from_environment() {
   read.jitter = number("SIMT_JITTER", 0) != 0;
   const char* loading = std::getenv("CUDA_MODULE_LOADING");
   read.lazy = loading == nullptr || std::string_view(loading) != "EAGER";
+  read.pageable_waits = number("SIMT_PAGEABLE_WAITS", 1) != 0;
   return read;
 }
 

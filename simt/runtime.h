@@ -146,8 +146,17 @@ StreamPtr find_stream(cudaStream_t handle);
 #define TUTTI_SIMT_FIND(stream, handle)                        \
   const ::tutti::simt::StreamPtr stream = find_stream(handle); \
   if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle)
+/// How an operation goes into a stream that is not captured.
+struct Enqueue {
+  TicketPtr* ticket = nullptr;  // Gets what fires when the operation is done.
+  // Not null: the call waits for that, and other threads' launches on the device wait for the call.
+  const char* waits = nullptr;
+};
 /// Runs the operation after all that the stream has to do before, or captures it.
-cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket = nullptr);
+cudaError_t enqueue(cudaStream_t handle, Operation operation, const Enqueue& how = {});
+/// What a process' calls on a device have to have, one at a time: to put work into a stream, and as
+/// long as calls wait that keep others from that.
+std::mutex& launching(int device);
 /// Whether this thread must not allocate, free, query or wait now, because streams are being
 /// captured. If so, it invalidates their captures, as CUDA does.
 bool capture_forbids();
@@ -165,9 +174,13 @@ bool invalidate_captures_of(int device);
 void for_each_stream(const std::function<void(CUstream_st&)>& body);
 /// Waits for what is in the stream now.
 cudaError_t drain(const StreamPtr& stream);
-/// What is synchronous in CUDA: `enqueue_it` puts work into the default stream, which is waited for.
+/// What is synchronous in CUDA: `enqueue_it` puts work into the default stream, which is waited
+/// for.
 cudaError_t at_once(const std::function<cudaError_t()>& enqueue_it);
 void drain_device(int device);
+/// Waits for all that the device does, and keeps other threads from launching there meanwhile. What
+/// the thread waits for is said if it can't go on.
+void stop_device(int device, const char* what);
 
 /// Whether a range that begins in an allocation ends in it, or in memory mapped right behind it.
 bool within(const void* at, std::size_t bytes);
@@ -184,6 +197,10 @@ struct Allocation {
   std::uint64_t accessors = 0;  // kMapped: a bit for each device that may access it.
 };
 bool is_of_pool(const void* at);
+/// Whether it is a host's memory; and of that, the kind that cards can't get at: memory of which
+/// the runtime knows nothing.
+bool is_host(const void* at);
+bool is_pageable(const void* at);
 /// In the order of a stream, which is all that it and freeing it wait for; of one device alone.
 cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t stream);
 /// Takes it from a device's memory; false: there is not so much left.

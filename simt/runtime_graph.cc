@@ -248,7 +248,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
     if (before != nullptr) before->wait();
     for (const Operation& operation : operations) operation();
   };
-  return enqueue(handle, run, &executable->last);
+  return enqueue(handle, run, {.ticket = &executable->last});
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
@@ -299,14 +299,14 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
   CUevent_st::Shared* shared = event->shared;
   const std::uint64_t count = shared != nullptr ? ++shared->recorded : 0;
   TicketPtr ticket;
-  const cudaError_t error = enqueue(
-      handle,
-      [=] {
-        if (shared == nullptr) return;
-        std::uint64_t done = shared->done.load();
-        while (done < count && !shared->done.compare_exchange_weak(done, count)) continue;
-      },
-      &ticket);
+  const cudaError_t error =
+      enqueue(handle,
+              [=] {
+                if (shared == nullptr) return;
+                std::uint64_t done = shared->done.load();
+                while (done < count && !shared->done.compare_exchange_weak(done, count)) continue;
+              },
+              {.ticket = &ticket});
   if (error != cudaSuccess) return error;
   const std::unique_lock lock(event->mutex);
   event->last = ticket;

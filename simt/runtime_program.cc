@@ -1,5 +1,5 @@
 // File: simt/runtime_program.cc: what programs ask of the runtime that our library does not:
-// properties, memory in the order of a stream, copies of rows, and what is only remembered.
+// properties, memory in the order of a stream, and what is only remembered.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -106,26 +106,6 @@ cudaError_t cudaMallocManaged(void** at, std::size_t bytes, unsigned) {
 }
 cudaError_t cudaHostGetFlags(unsigned* flags, void*) {
   return answer(flags, cudaHostAllocMapped | cudaHostAllocPortable);
-}
-cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, std::size_t bytes) {
-  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
-}
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
-                              std::size_t from_pitch, std::size_t width, std::size_t height,
-                              cudaMemcpyKind, cudaStream_t stream) {
-  if (width > to_pitch || width > from_pitch) return failed(cudaErrorInvalidValue);
-  return enqueue(stream,
-                 [=, target = static_cast<char*>(to), source = static_cast<const char*>(from)] {
-                   for (std::size_t row = 0; width != 0 && row < height; ++row) {
-                     std::memmove(target + row * to_pitch, source + row * from_pitch, width);
-                   }
-                 });
-}
-cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
-                         std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  return at_once([=] {
-    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
-  });
 }
 
 }  // extern "C"

@@ -137,7 +137,12 @@ StreamPtr find_stream(cudaStream_t handle) {
   return found == streams().by_handle.end() ? nullptr : found->second;
 }
 
-cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket) {
+std::mutex& launching(int device) {
+  static auto* const devices = new std::mutex[kMostDevices];
+  return devices[device];
+}
+
+cudaError_t enqueue(cudaStream_t handle, Operation operation, const Enqueue& how) {
   TUTTI_SIMT_FIND(stream, handle);
   if (spoils_capture(*stream)) return failed(cudaErrorStreamCaptureImplicit);
   {
@@ -147,20 +152,26 @@ cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket)
     }
   }
   auto done = std::make_shared<Ticket>();
-  if (ticket != nullptr) *ticket = done;
+  if (how.ticket != nullptr) *how.ticket = done;
   auto run = [before = implicit_dependencies(stream), run_it = std::move(operation), done] {
     for (const TicketPtr& other : before) other->wait();
     run_it();
     done->fire();
   };
-  const Lock lock(stream->mutex);
-  if (!stream->started) {
-    stream->started = true;
-    std::thread(work, stream).detach();
+  const Lock launch(launching(stream->device));
+  {
+    const Lock lock(stream->mutex);
+    if (!stream->started) {
+      stream->started = true;
+      std::thread(work, stream).detach();
+    }
+    stream->last = done;
+    stream->queue.emplace_back(std::move(run));
+    stream->changed.notify_one();
   }
-  stream->last = done;
-  stream->queue.emplace_back(std::move(run));
-  stream->changed.notify_one();
+  if (how.waits == nullptr) return cudaSuccess;
+  const Waiting waiting(how.waits);
+  done->wait();
   return cudaSuccess;
 }
 
@@ -194,6 +205,12 @@ void drain_device(int device) {
     }
   }
   for (const TicketPtr& last : busy) last->wait();
+}
+
+void stop_device(int device, const char* what) {
+  const Waiting waiting(what);
+  const Lock launch(launching(device));
+  drain_device(device);
 }
 
 void for_each_stream(const std::function<void(CUstream_st&)>& body) {

@@ -1,9 +1,10 @@
-// File: simt/faults.cc: kernels that are wrong in a way of their own; the engine has to say how.
-// The argument is the case; faults_test.sh has what must be said.
+// File: simt/faults.cc: kernels, and calls of the runtime, that are wrong in a way of their own;
+// the engine has to say how. The argument is the case; faults_test.sh has what must be said.
 #include "simt/language.h"
 // The language comes first.
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 #include "cuda/driver/driver.h"
 
@@ -12,6 +13,7 @@ namespace {
 using tutti::cuda::load;
 using tutti::cuda::load_acquire;
 using tutti::cuda::store;
+using tutti::cuda::store_release;
 
 __global__ void fault(int kind, std::uint64_t* at) {
   switch (kind) {
@@ -70,6 +72,106 @@ void* mapped() {
   return made ? mapping->data() : nullptr;
 }
 
+// Calls of the runtime: in all of them one kernel waits for a second, which the host launches too
+// late, or where the device never gets to it.
+
+__global__ void wait_for(std::uint64_t* at, std::uint64_t value) {
+  if (threadIdx.x + blockIdx.x != 0) return;
+  while (load_acquire(at) < value) continue;
+}
+__global__ void set(std::uint64_t* at, std::uint64_t value) {
+  if (threadIdx.x + blockIdx.x == 0) store_release(at, value);
+}
+
+const void* wait_kernel() { return TUTTI_KERNEL_HANDLE(wait_for); }
+const void* set_kernel() { return TUTTI_KERNEL_HANDLE(set); }
+
+cudaStream_t new_stream() {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  return stream;
+}
+
+/// A word of a device's memory, and two kernels, which are loaded: one waits for what one sets.
+class Pair {
+ public:
+  Pair() {
+    cudaFuncAttributes attributes;
+    for (const void* kernel : {wait_kernel(), set_kernel()})
+      cudaFuncGetAttributes(&attributes, kernel);
+    void* memory = nullptr;
+    cudaMalloc(&memory, sizeof *at_);
+    cudaMemset(memory, 0, sizeof *at_);
+    at_ = static_cast<std::uint64_t*>(memory);
+  }
+  std::uint64_t* at() const { return at_; }
+  void wait(cudaStream_t stream) { launch(wait_kernel(), stream, 1); }
+  void set(cudaStream_t stream) { launch(set_kernel(), stream, 1); }
+  /// What nobody waits for.
+  void touch(cudaStream_t stream) { launch(set_kernel(), stream, 0); }
+
+ private:
+  void launch(const void* kernel, cudaStream_t stream, std::uint64_t value) {
+    void* list[] = {&at_, &value};
+    cudaLaunchKernel(kernel, dim3(1), dim3(32), list, 0, stream);
+  }
+  std::uint64_t* at_ = nullptr;
+};
+
+/// What the host does between the two.
+void between(void (*call)(Pair& pair, cudaStream_t stream)) {
+  Pair pair;
+  const cudaStream_t waiting = new_stream(), setting = new_stream();
+  pair.wait(waiting);
+  call(pair, waiting);
+  pair.set(setting);
+  cudaStreamSynchronize(waiting);
+}
+
+void copy_away(Pair& pair, cudaStream_t stream, void* to) {
+  cudaMemcpyAsync(to, pair.at(), sizeof(std::uint64_t), cudaMemcpyDeviceToHost, stream);
+}
+void pageable_copy() {
+  between([](Pair& pair, cudaStream_t stream) {
+    static std::uint64_t word;
+    copy_away(pair, stream, &word);
+  });
+}
+void pinned_copy() {
+  static void* word = nullptr;
+  cudaMallocHost(&word, sizeof(std::uint64_t));
+  between([](Pair& pair, cudaStream_t stream) { copy_away(pair, stream, word); });
+}
+void copy_of(std::size_t bytes) {
+  static std::vector<char> source;
+  static void* target = nullptr;
+  source.resize(bytes);
+  cudaMalloc(&target, bytes);
+  between([](Pair&, cudaStream_t stream) {
+    cudaMemcpyAsync(target, source.data(), source.size(), cudaMemcpyHostToDevice, stream);
+  });
+}
+void small_source() { copy_of(std::size_t{64} << 10); }
+void large_source() { copy_of((std::size_t{64} << 10) + 1); }
+void unregister() {
+  static char page[4096];
+  cudaHostRegister(page, sizeof page, 0);
+  between([](Pair&, cudaStream_t) { cudaHostUnregister(page); });
+}
+void free_memory() {
+  static void* other = nullptr;
+  cudaMalloc(&other, 64);
+  between([](Pair&, cudaStream_t) { cudaFree(other); });
+}
+
+constexpr struct {
+  const char* name;
+  void (*run)();
+} kCalls[] = {
+    {"pageable", pageable_copy},    {"pinned", pinned_copy},    {"small_source", small_source},
+    {"large_source", large_source}, {"unregister", unregister}, {"free", free_memory},
+};
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -87,6 +189,11 @@ int main(int count, char** words) {
     cudaDeviceSynchronize();
     return 0;
   }
-  std::fputs("usage: simt_faults left|places|mask|mixed|deadlock|hang|peer|trap|mapped\n", stderr);
+  for (const auto& call : kCalls) {
+    if (count < 2 || std::strcmp(words[1], call.name) != 0) continue;
+    call.run();
+    return 0;
+  }
+  std::fputs("usage: simt_faults CASE, of those that faults_test.sh has\n", stderr);
   return 2;
 }
