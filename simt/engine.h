@@ -59,6 +59,9 @@ struct Settings {
   std::uint64_t taken = 0;     // Devices that another process has for itself alone, as bits.
   bool lazy = true;            // To load a kernel waits for all that its device runs.
   bool pageable_waits = true;  // So do copies to pageable memory, for their stream.
+  bool free_locks = false;     // Nobody can launch on a device while memory is freed there.
+  int connections = 8;         // Hardware queues of a device; streams are dealt to them in turn.
+  std::size_t launch_queue = 1024;  // Commands that a stream holds until the host has to wait.
   // For devices: writes of network cards are only seen after a flush, and there is a flush.
   bool rdma_unordered = false, rdma_flush = true;
   bool dma_buf = false;  // Their memory has descriptors for cards, also where the machine says no.

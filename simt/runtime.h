@@ -31,6 +31,7 @@
 namespace tutti::simt {
 
 inline constexpr int kMostDevices = 64;
+inline constexpr int kHighestPriority = -5;  // A stream has at most this; the lowest is 0.
 inline bool exists(int device) { return device >= 0 && device < settings().devices; }
 
 /// The device of this thread's context; of the one that it has chosen, or 0, if it has none: for
@@ -71,6 +72,25 @@ using TicketPtr = std::shared_ptr<Ticket>;
 
 using Operation = std::function<void()>;
 
+/// A queue from the host to a device, to which several streams are dealt: a command waits for that
+/// of another stream in front of it.
+class HardwareQueue {
+ public:
+  explicit HardwareQueue(int number) : number_(number) {}
+  int number() const { return number_; }
+  /// Adds a stream's command; `in_front` is what that waits for, null if its own stream's is.
+  struct InFront {
+    TicketPtr done;
+    std::uint64_t stream = 0;
+  };
+  InFront add(std::uint64_t stream, const TicketPtr& done);
+
+ private:
+  int number_;
+  std::mutex mutex_;
+  InFront last_;  // Guarded by mutex_.
+};
+
 /// A captured operation. Each launch of the graph asks it, in order, for what to run, because only
 /// then it is known what an event node waits for or records.
 using Node = std::function<Operation()>;
@@ -107,10 +127,17 @@ struct CUstream_st {
   int device = 0;
   unsigned flags = 0;
   bool legacy = false;  // The device's default stream.
+  int priority = 0;
   std::uint64_t id = 0;
+  tutti::simt::HardwareQueue* hardware = nullptr;
   std::mutex mutex;  // Guards what follows.
   std::condition_variable changed;
-  std::deque<tutti::simt::Operation> queue;
+  struct Entry {
+    tutti::simt::Operation run;
+    std::size_t commands;
+  };
+  std::deque<Entry> queue;
+  std::size_t commands = 0;  // In the queue, or about to be.
   bool closing = false, started = false;
   tutti::simt::TicketPtr last;
   std::shared_ptr<CUgraph_st> capture;  // Operations go there instead.
@@ -148,6 +175,7 @@ StreamPtr find_stream(cudaStream_t handle);
   if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle)
 /// How an operation goes into a stream that is not captured.
 struct Enqueue {
+  std::size_t commands = 1;  // As many as it takes of the stream's queue (Settings::launch_queue).
   TicketPtr* ticket = nullptr;  // Gets what fires when the operation is done.
   // Not null: the call waits for that, and other threads' launches on the device wait for the call.
   const char* waits = nullptr;
@@ -178,8 +206,8 @@ cudaError_t drain(const StreamPtr& stream);
 /// for.
 cudaError_t at_once(const std::function<cudaError_t()>& enqueue_it);
 void drain_device(int device);
-/// Waits for all that the device does, and keeps other threads from launching there meanwhile. What
-/// the thread waits for is said if it can't go on.
+/// The same, before memory is freed (Settings::free_locks). What the thread waits for is said if it
+/// can't go on.
 void stop_device(int device, const char* what);
 
 /// Whether a range that begins in an allocation ends in it, or in memory mapped right behind it.

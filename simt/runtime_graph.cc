@@ -248,7 +248,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
     if (before != nullptr) before->wait();
     for (const Operation& operation : operations) operation();
   };
-  return enqueue(handle, run, {.ticket = &executable->last});
+  return enqueue(handle, run, {.commands = executable->nodes.size(), .ticket = &executable->last});
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;

@@ -59,7 +59,7 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags) { return answer(flags, 0); }
 cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least != nullptr) *least = 0;
-  if (greatest != nullptr) *greatest = 0;
+  if (greatest != nullptr) *greatest = kHighestPriority;
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int) {
@@ -70,7 +70,10 @@ cudaError_t cudaFuncSetCacheConfig(const void* kernel, cudaFuncCache) {
 }
 
 // Streams.
-cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) { return answer(priority, 0); }
+cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
+  TUTTI_SIMT_FIND(stream, handle);
+  return answer(priority, stream->priority);
+}
 cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
   TUTTI_SIMT_FIND(stream, handle);
   return answer(flags, stream->flags);

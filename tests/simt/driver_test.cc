@@ -67,5 +67,21 @@ TEST_CASE("a copy to pageable memory keeps other threads from launching on its d
   for (const cudaStream_t stream : {busy, other}) OK(cudaStreamDestroy(stream));
 }
 
+TEST_CASE("a stream has the priority that was asked for, as far as there are such") {
+  int least = 1, greatest = 1;
+  OK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  CHECK(least == 0);
+  CHECK(greatest == -5);
+  const int cases[][2] = {{0, 0}, {-3, -3}, {-5, -5}, {-9, -5}, {4, 0}};
+  for (const auto& [asked, given] : cases) {
+    cudaStream_t stream = nullptr;
+    int priority = 1;
+    OK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, asked));
+    OK(cudaStreamGetPriority(stream, &priority));
+    CHECK(priority == given);
+    OK(cudaStreamDestroy(stream));
+  }
+}
+
 }  // namespace
 }  // namespace tutti

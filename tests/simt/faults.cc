@@ -4,9 +4,12 @@
 // The language comes first.
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "cuda/driver/driver.h"
+#include "simt/runtime.h"
 
 namespace {
 
@@ -164,12 +167,64 @@ void free_memory() {
   between([](Pair&, cudaStream_t) { cudaFree(other); });
 }
 
+/// Another thread frees memory while the host launches.
+void free_aside() {
+  static void* other = nullptr;
+  cudaMalloc(&other, 64);
+  static std::thread freeing;
+  between([](Pair&, cudaStream_t) {
+    freeing = std::thread([] { cudaFree(other); });
+    std::mutex& launching = tutti::simt::launching(0);
+    while (tutti::simt::settings().free_locks && launching.try_lock()) {
+      launching.unlock();
+      std::this_thread::yield();
+    }
+  });
+  freeing.join();
+}
+
+/// The ninth stream: where streams are dealt to eight queues, one that shares the first one's.
+void ninth_stream(bool urgent) {
+  Pair pair;
+  std::vector<cudaStream_t> streams;
+  for (int i = 0; i < 8; ++i) streams.push_back(new_stream());
+  cudaStream_t setting = nullptr;
+  int least = 0, greatest = 0;
+  cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  cudaStreamCreateWithPriority(&setting, cudaStreamNonBlocking, urgent ? greatest : least);
+  pair.wait(streams[0]);
+  pair.set(setting);
+  cudaStreamSynchronize(streams[0]);
+}
+void shared_queue() { ninth_stream(false); }
+void own_queue() { ninth_stream(true); }
+void many_launches() {
+  between([](Pair& pair, cudaStream_t stream) {
+    for (int i = 0; i < 1100; ++i) pair.touch(stream);
+  });
+}
+/// Two graphs of 600 kernels, one behind the other.
+void large_graphs() {
+  static cudaGraphExec_t executable = nullptr;
+  between([](Pair& pair, cudaStream_t stream) {
+    const cudaStream_t captured = new_stream();
+    cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal);
+    for (int i = 0; i < 600; ++i) pair.touch(captured);
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(captured, &graph);
+    cudaGraphInstantiate(&executable, graph, 0);
+    for (int i = 0; i < 3; ++i) cudaGraphLaunch(executable, stream);
+  });
+}
+
 constexpr struct {
   const char* name;
   void (*run)();
 } kCalls[] = {
-    {"pageable", pageable_copy},    {"pinned", pinned_copy},    {"small_source", small_source},
-    {"large_source", large_source}, {"unregister", unregister}, {"free", free_memory},
+    {"pageable", pageable_copy},    {"pinned", pinned_copy},        {"small_source", small_source},
+    {"large_source", large_source}, {"unregister", unregister},     {"free", free_memory},
+    {"free_aside", free_aside},     {"shared_queue", shared_queue}, {"own_queue", own_queue},
+    {"launches", many_launches},    {"graphs", large_graphs},
 };
 
 }  // namespace

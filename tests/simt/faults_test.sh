@@ -42,5 +42,14 @@ large_source|SIMT_PAGEABLE_WAITS=0|
 small_source||
 unregister||to unregister memory, the host waits for its device
 free||to free memory, the host waits for its device
+free_aside||
+free_aside|SIMT_FREE_LOCKS=1|to free memory, the host waits for its device
+shared_queue||stream [0-9]+ of device 0 waits for stream [0-9]+, which is in front of it in hardware queue
+shared_queue|CUDA_DEVICE_MAX_CONNECTIONS=32|
+own_queue|CUDA_DEVICE_MAX_CONNECTIONS=1|
+launches||a launch waits for room in the queue of stream [0-9]+ of device 0, which holds 1024 commands
+launches|SIMT_LAUNCH_QUEUE=2000|
+graphs||a launch waits for room in the queue of stream [0-9]+ of device 0, which holds 1024 commands
+graphs|SIMT_LAUNCH_QUEUE=2000|
 CASES
 [ "$failures" = 0 ] && echo "all faults are told apart"
