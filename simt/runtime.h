@@ -205,9 +205,9 @@ cudaError_t drain(const StreamPtr& stream);
 /// What is synchronous in CUDA: `enqueue_it` puts work into the default stream, which is waited
 /// for.
 cudaError_t at_once(const std::function<cudaError_t()>& enqueue_it);
+/// Waits for all that the device has to do now.
 void drain_device(int device);
-/// The same, before memory is freed (Settings::free_locks). What the thread waits for is said if it
-/// can't go on.
+/// The same, before memory is freed (Settings::free_locks); `what` is said if it never ends.
 void stop_device(int device, const char* what);
 
 /// Whether a range that begins in an allocation ends in it, or in memory mapped right behind it.
