@@ -264,7 +264,7 @@ class DeviceRanks {
   /// What a rank's copies go through. A copy to pageable memory waits for the stream, and keeps
   /// other threads from launching kernels on the device for which the stream may be waiting.
   struct Pinned {
-    static constexpr std::size_t kBytes = std::size_t{4} << 20;
+    static constexpr std::size_t kBytes = std::size_t{8} << 20;
     struct Out {
       std::byte *to, *from;
       std::size_t bytes;
