@@ -52,12 +52,16 @@ struct Settings {
   // By device: those to whose memory its kernels have access by what CUDA says, but whose writes
   // are lost, as bits.
   std::uint64_t loses_writes[64] = {};
-  bool jitter = false;        // Streams idle for up to 2 ms before each operation.
-  bool mig = false;           // Devices 0 and 1, 2 and 3, ... are MIG instances of one GPU each.
-  std::uint64_t no_code = 0;  // Devices that kernels were not compiled for, as bits.
-  bool unmap_waits = false;   // cuMemUnmap waits for the device, as it may on a GPU.
-  std::uint64_t taken = 0;    // Devices that another process has for itself alone, as bits.
-  bool lazy = true;           // To load a kernel waits for all that its device runs.
+  bool jitter = false;         // Streams idle for up to 2 ms before each operation.
+  bool mig = false;            // Devices 0 and 1, 2 and 3, ... are MIG instances of one GPU each.
+  std::uint64_t no_code = 0;   // Devices that kernels were not compiled for, as bits.
+  bool unmap_waits = false;    // cuMemUnmap waits for the device, as it may on a GPU.
+  std::uint64_t taken = 0;     // Devices that another process has for itself alone, as bits.
+  bool lazy = true;            // To load a kernel waits for all that its device runs.
+  bool pageable_waits = true;  // So do copies to pageable memory, for their stream.
+  bool free_locks = false;     // Nobody can launch on a device while memory is freed there.
+  int connections = 8;         // Hardware queues of a device; streams are dealt to them in turn.
+  std::size_t launch_queue = 1024;  // Commands that a stream holds until the host has to wait.
   // For devices: writes of network cards are only seen after a flush, and there is a flush.
   bool rdma_unordered = false, rdma_flush = true;
   bool dma_buf = false;  // Their memory has descriptors for cards, also where the machine says no.
@@ -86,6 +90,18 @@ void note_progress();                        // Something other than polling hap
 bool coin();                                 // By the seed; false without one.
 /// Prints the text and what all threads do, and ends the process with status 86.
 [[noreturn]] void die(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+/// While it lives, `die` also says that a thread of the host, or a stream, waits for this.
+class Waiting {
+ public:
+  explicit Waiting(std::string what);
+  ~Waiting();
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  std::string what_;
+};
 
 /// Where in the source a primitive is called.
 struct Place {

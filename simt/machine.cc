@@ -106,6 +106,12 @@ Settings from_environment() {
   read.jitter = number("SIMT_JITTER", 0) != 0;
   const char* loading = std::getenv("CUDA_MODULE_LOADING");
   read.lazy = loading == nullptr || std::string_view(loading) != "EAGER";
+  read.connections =
+      std::clamp(static_cast<int>(number("CUDA_DEVICE_MAX_CONNECTIONS", read.connections)), 1, 32);
+  read.launch_queue = static_cast<std::size_t>(
+      std::max(1.0, number("SIMT_LAUNCH_QUEUE", static_cast<double>(read.launch_queue))));
+  read.free_locks = number("SIMT_FREE_LOCKS", 0) != 0;
+  read.pageable_waits = number("SIMT_PAGEABLE_WAITS", 1) != 0;
   return read;
 }
 

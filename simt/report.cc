@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
@@ -24,6 +25,11 @@ namespace {
 std::mutex live_mutex;
 std::vector<Block*>& live_blocks() {
   static std::vector<Block*> list;
+  return list;
+}
+
+std::vector<const std::string*>& live_waits() {
+  static std::vector<const std::string*> list;
   return list;
 }
 
@@ -137,6 +143,16 @@ void block_ends(Block* block) {
   list.erase(std::find(list.begin(), list.end(), block));
 }
 
+Waiting::Waiting(std::string what) : what_(std::move(what)) {
+  const std::lock_guard lock(live_mutex);
+  live_waits().push_back(&what_);
+}
+
+Waiting::~Waiting() {
+  const std::lock_guard lock(live_mutex);
+  std::erase(live_waits(), &what_);
+}
+
 void die(const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
@@ -154,6 +170,7 @@ void die(const char* format, ...) {
   {
     const std::lock_guard lock(live_mutex);
     for (const Block* block : live_blocks()) describe(*block);
+    for (const std::string* what : live_waits()) std::fprintf(stderr, "simt: %s\n", what->c_str());
   }
   std::fflush(stderr);
   _exit(86);

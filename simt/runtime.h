@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -30,6 +31,7 @@
 namespace tutti::simt {
 
 inline constexpr int kMostDevices = 64;
+inline constexpr int kHighestPriority = -5;  // A stream has at most this; the lowest is 0.
 inline bool exists(int device) { return device >= 0 && device < settings().devices; }
 
 /// The device of this thread's context; of the one that it has chosen, or 0, if it has none: for
@@ -70,9 +72,32 @@ using TicketPtr = std::shared_ptr<Ticket>;
 
 using Operation = std::function<void()>;
 
+/// A queue from the host to a device, to which several streams are dealt: a command waits for that
+/// of another stream in front of it.
+class HardwareQueue {
+ public:
+  explicit HardwareQueue(int number) : number_(number) {}
+  int number() const { return number_; }
+  /// Adds a stream's command; `in_front` is what that waits for, null if its own stream's is.
+  struct InFront {
+    TicketPtr done;
+    std::uint64_t stream = 0;
+  };
+  InFront add(std::uint64_t stream, const TicketPtr& done);
+
+ private:
+  int number_;
+  std::mutex mutex_;
+  InFront last_;  // Guarded by mutex_.
+};
+
 /// A captured operation. Each launch of the graph asks it, in order, for what to run, because only
 /// then it is known what an event node waits for or records.
 using Node = std::function<Operation()>;
+
+/// What an operation that is captured next comes after: by stream (its id), how many of the graph's
+/// nodes there were with that stream's latest.
+using Before = std::map<std::uint64_t, std::size_t>;
 
 /// The rules of a capture.
 struct CaptureRules {
@@ -85,7 +110,8 @@ struct CaptureRules {
 /// The object behind a cudaGraph_t: operations in an order that their dependencies allow.
 struct CUgraph_st {
   std::vector<tutti::simt::Node> nodes;
-  unsigned long long id = 0;  // The capture's.
+  tutti::simt::Before latest;  // Each stream's latest node.
+  unsigned long long id = 0;   // The capture's.
   tutti::simt::CaptureRules rules;
   // relaxed: a thread that finds a capture invalidated reads nothing else because of it.
   std::atomic<bool> invalidated{false};
@@ -101,14 +127,22 @@ struct CUstream_st {
   int device = 0;
   unsigned flags = 0;
   bool legacy = false;  // The device's default stream.
+  int priority = 0;
   std::uint64_t id = 0;
+  tutti::simt::HardwareQueue* hardware = nullptr;
   std::mutex mutex;  // Guards what follows.
   std::condition_variable changed;
-  std::deque<tutti::simt::Operation> queue;
+  struct Entry {
+    tutti::simt::Operation run;
+    std::size_t commands;
+  };
+  std::deque<Entry> queue;
+  std::size_t commands = 0;  // In the queue, or about to be.
   bool closing = false, started = false;
   tutti::simt::TicketPtr last;
   std::shared_ptr<CUgraph_st> capture;  // Operations go there instead.
   bool began_capture = false;
+  tutti::simt::Before before;  // In the capture.
 };
 
 /// The object behind a cudaEvent_t.
@@ -123,7 +157,8 @@ struct CUevent_st {
   Shared* shared = nullptr;
   std::mutex mutex;  // Guards what follows.
   tutti::simt::TicketPtr last;
-  std::shared_ptr<CUgraph_st> capture;  // It was recorded into.
+  std::shared_ptr<CUgraph_st> capture;  // It was recorded into,
+  tutti::simt::Before before;           // after these.
   /// Maps what processes share, and owns its descriptor then; false: it can't be.
   bool share(int descriptor);
 };
@@ -138,21 +173,42 @@ StreamPtr find_stream(cudaStream_t handle);
 #define TUTTI_SIMT_FIND(stream, handle)                        \
   const ::tutti::simt::StreamPtr stream = find_stream(handle); \
   if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle)
+/// How an operation goes into a stream that is not captured.
+struct Enqueue {
+  std::size_t commands = 1;  // As many as it takes of the stream's queue (Settings::launch_queue).
+  TicketPtr* ticket = nullptr;  // Gets what fires when the operation is done.
+  // Not null: the call waits for that, and other threads' launches on the device wait for the call.
+  const char* waits = nullptr;
+};
 /// Runs the operation after all that the stream has to do before, or captures it.
-cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket = nullptr);
+cudaError_t enqueue(cudaStream_t handle, Operation operation, const Enqueue& how = {});
+/// What a process' calls on a device have to have, one at a time: to put work into a stream, and as
+/// long as calls wait that keep others from that.
+std::mutex& launching(int device);
 /// Whether this thread must not allocate, free, query or wait now, because streams are being
 /// captured. If so, it invalidates their captures, as CUDA does.
 bool capture_forbids();
 /// Adds an operation to the stream's capture; the stream's mutex is held.
 cudaError_t add_node(CUstream_st& stream, Node node);
 void invalidate(CUgraph_st& capture);
+/// Whether the stream is the legacy one, which would wait for a stream that is captured: it can't
+/// be used until that capture ends.
+bool waits_for_capture(const CUstream_st& stream);
+/// The same, and then invalidates those captures.
+bool spoils_capture(const CUstream_st& stream);
 /// Invalidates the captures of the device's streams; false: there are none.
 bool invalidate_captures_of(int device);
 /// Calls `body` for each stream, with its mutex held.
 void for_each_stream(const std::function<void(CUstream_st&)>& body);
 /// Waits for what is in the stream now.
 cudaError_t drain(const StreamPtr& stream);
+/// What is synchronous in CUDA: `enqueue_it` puts work into the default stream, which is waited
+/// for.
+cudaError_t at_once(const std::function<cudaError_t()>& enqueue_it);
+/// Waits for all that the device has to do now.
 void drain_device(int device);
+/// The same, before memory is freed (Settings::free_locks); `what` is said if it never ends.
+void stop_device(int device, const char* what);
 
 /// Whether a range that begins in an allocation ends in it, or in memory mapped right behind it.
 bool within(const void* at, std::size_t bytes);
@@ -169,6 +225,10 @@ struct Allocation {
   std::uint64_t accessors = 0;  // kMapped: a bit for each device that may access it.
 };
 bool is_of_pool(const void* at);
+/// Whether it is a host's memory; and of that, the kind that cards can't get at: memory of which
+/// the runtime knows nothing.
+bool is_host(const void* at);
+bool is_pageable(const void* at);
 /// In the order of a stream, which is all that it and freeing it wait for; of one device alone.
 cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t stream);
 /// Takes it from a device's memory; false: there is not so much left.

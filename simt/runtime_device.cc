@@ -45,16 +45,14 @@ std::size_t blocks_in(dim3 grid) { return std::size_t{grid.x} * grid.y * grid.z;
 std::atomic<std::uint64_t> with_context{0};
 std::atomic<void (*)(int device)> called_by_flush{nullptr};
 
-/// A device's kernels that are loaded. As on a GPU that is not EAGER: the first use loads a kernel,
-/// may wait for all that runs there, and keeps other threads from launching meanwhile.
-struct Loaded {
-  std::mutex mutex;
-  std::set<const void*> kernels;
-};
+/// As on a GPU that is not EAGER: a kernel's first use on a device loads it, may wait for all that
+/// runs there, and keeps other threads from launching meanwhile.
 void load(const void* kernel, int device) {
-  static auto* const devices = new Loaded[kMostDevices];
-  const std::lock_guard lock(devices[device].mutex);
-  if (devices[device].kernels.insert(kernel).second && settings().lazy) drain_device(device);
+  static auto* const loaded = new std::set<const void*>[kMostDevices];
+  const std::lock_guard lock(launching(device));
+  if (!loaded[device].insert(kernel).second || !settings().lazy) return;
+  const Waiting waiting("to load a kernel, the host waits for all that the device runs");
+  drain_device(device);
 }
 
 }  // namespace
@@ -115,10 +113,13 @@ const char* cudaGetErrorName(cudaError_t error) {
     TUTTI_SIMT_NAME(cudaErrorPeerAccessAlreadyEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessNotEnabled)
     TUTTI_SIMT_NAME(cudaErrorPeerAccessUnsupported)
+    TUTTI_SIMT_NAME(cudaErrorStreamCaptureImplicit)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureInvalidated)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureIsolation)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureMerge)
+    TUTTI_SIMT_NAME(cudaErrorStreamCaptureUnjoined)
     TUTTI_SIMT_NAME(cudaErrorStreamCaptureUnsupported)
+    TUTTI_SIMT_NAME(cudaErrorStreamCaptureWrongThread)
     TUTTI_SIMT_NAME(cudaErrorSymbolNotFound)
 #undef TUTTI_SIMT_NAME
     default: return "an error that the simulator never gives";

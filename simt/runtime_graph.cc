@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "simt/runtime.h"
@@ -62,7 +63,9 @@ void invalidate(CUgraph_st& capture) { capture.invalidated.store(true, std::memo
 cudaError_t add_node(CUstream_st& stream, Node node) {
   if (stream.capture->invalidated.load(std::memory_order_relaxed))
     return failed(cudaErrorStreamCaptureInvalidated);
-  stream.capture->nodes.push_back(std::move(node));
+  CUgraph_st& graph = *stream.capture;
+  graph.nodes.push_back(std::move(node));
+  stream.before[stream.id] = graph.latest[stream.id] = graph.nodes.size();
   return cudaSuccess;
 }
 
@@ -90,6 +93,28 @@ bool invalidate_captures_of(int device) {
   return any;
 }
 
+namespace {
+
+/// The captures that the legacy stream would wait for: those of its device's blocking streams.
+bool for_each_implicit(const CUstream_st& legacy, const std::function<void(CUgraph_st&)>& body) {
+  if (!legacy.legacy || captures_open.load(std::memory_order_relaxed) == 0) return false;
+  bool any = false;
+  for_each_stream([&](CUstream_st& stream) {
+    const bool blocking = (stream.flags & cudaStreamNonBlocking) == 0;
+    if (stream.device != legacy.device || stream.capture == nullptr || !blocking) return;
+    body(*stream.capture);
+    any = true;
+  });
+  return any;
+}
+
+}  // namespace
+
+bool waits_for_capture(const CUstream_st& stream) {
+  return for_each_implicit(stream, [](CUgraph_st&) {});
+}
+bool spoils_capture(const CUstream_st& stream) { return for_each_implicit(stream, invalidate); }
+
 }  // namespace tutti::simt
 
 using namespace tutti::simt;
@@ -107,6 +132,7 @@ std::vector<Operation> operations_of(const std::vector<Node>& nodes) {
 cudaError_t tell_capture(cudaStream_t handle, cudaStreamCaptureStatus* status,
                          unsigned long long* id) {
   TUTTI_SIMT_FIND(stream, handle);
+  if (waits_for_capture(*stream)) return failed(cudaErrorStreamCaptureImplicit);
   const std::unique_lock lock(stream->mutex);
   *status = cudaStreamCaptureStatusNone;
   if (stream->capture == nullptr) return cudaSuccess;
@@ -150,15 +176,21 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   stream->capture->id = captures_begun.fetch_add(1, std::memory_order_relaxed) + 1;
   stream->capture->rules = {mode, std::this_thread::get_id()};
   stream->began_capture = true;
+  stream->before.clear();
   captures_open.fetch_add(1, std::memory_order_relaxed);
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   TUTTI_SIMT_FIND(stream, handle);
   std::shared_ptr<CUgraph_st> captured;
+  bool joined = true;
   {
     const std::unique_lock lock(stream->mutex);
     if (!stream->began_capture) return failed(cudaErrorIllegalState);
+    const CaptureRules& rules = stream->capture->rules;
+    if (rules.mode != cudaStreamCaptureModeRelaxed && rules.thread != std::this_thread::get_id())
+      return failed(cudaErrorStreamCaptureWrongThread);
+    for (const auto& [id, latest] : stream->capture->latest) joined &= stream->before[id] >= latest;
     captured = std::exchange(stream->capture, nullptr);
     stream->began_capture = false;
     captures_open.fetch_sub(1, std::memory_order_relaxed);
@@ -170,6 +202,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   const bool invalidated = captured->invalidated.load(std::memory_order_relaxed);
   invalidate(*captured);  // Some events may still refer to it.
   if (invalidated) return failed(cudaErrorStreamCaptureInvalidated);
+  if (!joined) return failed(cudaErrorStreamCaptureUnjoined);
   auto made = std::make_unique<CUgraph_st>();
   made->nodes = captured->nodes;
   *graph = made.release();
@@ -215,7 +248,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
     if (before != nullptr) before->wait();
     for (const Operation& operation : operations) operation();
   };
-  return enqueue(handle, run, &executable->last);
+  return enqueue(handle, run, {.commands = executable->nodes.size(), .ticket = &executable->last});
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
@@ -260,19 +293,20 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
     if (external) return failed(cudaErrorInvalidValue);
     const std::unique_lock event_lock(event->mutex);
     event->capture = stream->capture;
+    event->before = stream->before;
     if (stream->capture != nullptr) return cudaSuccess;
   }
   CUevent_st::Shared* shared = event->shared;
   const std::uint64_t count = shared != nullptr ? ++shared->recorded : 0;
   TicketPtr ticket;
-  const cudaError_t error = enqueue(
-      handle,
-      [=] {
-        if (shared == nullptr) return;
-        std::uint64_t done = shared->done.load();
-        while (done < count && !shared->done.compare_exchange_weak(done, count)) continue;
-      },
-      &ticket);
+  const cudaError_t error =
+      enqueue(handle,
+              [=] {
+                if (shared == nullptr) return;
+                std::uint64_t done = shared->done.load();
+                while (done < count && !shared->done.compare_exchange_weak(done, count)) continue;
+              },
+              {.ticket = &ticket});
   if (error != cudaSuccess) return error;
   const std::unique_lock lock(event->mutex);
   event->last = ticket;
@@ -308,10 +342,12 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
   TUTTI_SIMT_FIND(stream, handle);
   std::shared_ptr<CUgraph_st> capture;
+  Before before;
   TicketPtr last;
   {
     const std::unique_lock lock(event->mutex);
     capture = event->capture;
+    before = event->before;
     last = event->last;
   }
   CUevent_st::Shared* const shared = event->shared;
@@ -332,6 +368,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     }
     if (capture->invalidated.load(std::memory_order_relaxed))
       return failed(cudaErrorStreamCaptureInvalidated);
+    if (stream->legacy) {
+      invalidate(*capture);
+      return failed(cudaErrorStreamCaptureUnsupported);
+    }
+    if (stream->capture == nullptr) stream->before.clear();
+    for (const auto& [id, latest] : before)
+      stream->before[id] = std::max(stream->before[id], latest);
     stream->capture = capture;
     return cudaSuccess;
   }

@@ -109,7 +109,8 @@ cudaError_t release(void* at, MemoryKind kind) {
   if (at == nullptr) return cudaSuccess;
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   const bool of_pool = kind == MemoryKind::kDevice && is_of_pool(at);
-  if (!of_pool) drain_device(this_device());  // Running kernels may use it.
+  // Running kernels may use it.
+  if (!of_pool) stop_device(this_device(), "to free memory, the host waits for its device");
   const Lock lock(memory().mutex);
   const auto allocation = forget(at, of_pool ? MemoryKind::kPool : kind);
   if (!allocation) return failed(cudaErrorInvalidValue);
@@ -191,6 +192,16 @@ bool is_of_pool(const void* at) {
   return found != nullptr && found->kind == MemoryKind::kPool;
 }
 
+bool is_host(const void* at) {
+  const Lock lock(memory().mutex);
+  const Allocation* found = memory().find(at);
+  return found == nullptr || !is_device(found->kind);
+}
+bool is_pageable(const void* at) {
+  const Lock lock(memory().mutex);
+  return memory().find(at) == nullptr;
+}
+
 cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t handle) {
   TUTTI_SIMT_FIND(stream, handle);
   return allocate_device(at, bytes, MemoryKind::kPool, stream->device);
@@ -268,6 +279,7 @@ cudaError_t cudaHostAlloc(void** at, std::size_t bytes, unsigned) {
 }
 cudaError_t cudaFreeHost(void* at) { return release(at, MemoryKind::kHost); }
 cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
   const Lock lock(memory().mutex);
   if (memory().find(at) != nullptr) return failed(cudaErrorHostMemoryAlreadyRegistered);
   memory().add(
@@ -275,6 +287,8 @@ cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* at) {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  stop_device(this_device(), "to unregister memory, the host waits for its device");
   const Lock lock(memory().mutex);
   return forget(at, MemoryKind::kRegistered) ? cudaSuccess
                                              : failed(cudaErrorHostMemoryNotRegistered);
@@ -307,22 +321,6 @@ cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                            cudaStream_t stream) {
-  if (!within(to, bytes) || !within(from, bytes)) return failed(cudaErrorInvalidValue);
-  return enqueue(stream, [=] {
-    if (bytes != 0) std::memmove(to, from, bytes);  // It wants pointers even for nothing.
-  });
-}
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
-  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
-  return error != cudaSuccess ? error : drain(find_stream(nullptr));
-}
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
-                                cudaStream_t stream) {
-  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
-}
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   if (!exists(device) || !exists(peer)) return failed(cudaErrorInvalidDevice);
   *can = device != peer && settings().peers(device, peer) ? 1 : 0;

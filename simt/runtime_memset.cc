@@ -46,8 +46,7 @@ cudaError_t fill(void* at, T value, Rows rows, cudaStream_t stream) {
 /// The same on the default stream; returns when it is done.
 template <class T>
 cudaError_t fill_now(void* at, T value, Rows rows) {
-  const cudaError_t error = fill(at, value, rows, nullptr);
-  return error != cudaSuccess ? error : drain(find_stream(nullptr));
+  return at_once([=] { return fill(at, value, rows, nullptr); });
 }
 
 /// Only errors of the runtime's functions are the runtime's last error.

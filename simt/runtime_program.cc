@@ -1,5 +1,5 @@
 // File: simt/runtime_program.cc: what programs ask of the runtime that our library does not:
-// properties, memory in the order of a stream, copies of rows, and what is only remembered.
+// properties, memory in the order of a stream, and what is only remembered.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -59,7 +59,7 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags) { return answer(flags, 0); }
 cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least != nullptr) *least = 0;
-  if (greatest != nullptr) *greatest = 0;
+  if (greatest != nullptr) *greatest = kHighestPriority;
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int) {
@@ -70,7 +70,10 @@ cudaError_t cudaFuncSetCacheConfig(const void* kernel, cudaFuncCache) {
 }
 
 // Streams.
-cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) { return answer(priority, 0); }
+cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
+  TUTTI_SIMT_FIND(stream, handle);
+  return answer(priority, stream->priority);
+}
 cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
   TUTTI_SIMT_FIND(stream, handle);
   return answer(flags, stream->flags);
@@ -106,26 +109,6 @@ cudaError_t cudaMallocManaged(void** at, std::size_t bytes, unsigned) {
 }
 cudaError_t cudaHostGetFlags(unsigned* flags, void*) {
   return answer(flags, cudaHostAllocMapped | cudaHostAllocPortable);
-}
-cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, std::size_t bytes) {
-  return cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
-}
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
-                              std::size_t from_pitch, std::size_t width, std::size_t height,
-                              cudaMemcpyKind, cudaStream_t stream) {
-  if (width > to_pitch || width > from_pitch) return failed(cudaErrorInvalidValue);
-  return enqueue(stream,
-                 [=, target = static_cast<char*>(to), source = static_cast<const char*>(from)] {
-                   for (std::size_t row = 0; width != 0 && row < height; ++row) {
-                     std::memmove(target + row * to_pitch, source + row * from_pitch, width);
-                   }
-                 });
-}
-cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
-                         std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  const cudaError_t error =
-      cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
-  return error != cudaSuccess ? error : drain(find_stream(nullptr));
 }
 
 }  // extern "C"

@@ -1,8 +1,16 @@
 // File: simt/runtime_stream.cc: streams.
+//
+// A stream is a thread with a queue. What streams share is as on a GPU
+// (https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html):
+// CUDA_DEVICE_MAX_CONNECTIONS hardware queues, to which the streams of a device are dealt in turn.
+// CUDA does not say how they are dealt, nor what may overtake what. Here nothing overtakes another
+// stream's command, and the streams of each priority have queues of their own.
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -16,10 +24,23 @@ using Lock = std::unique_lock<std::mutex>;
 
 /// Never destroyed: workers that are asleep at the process's end refer to it.
 struct Streams {
+  /// The hardware queues of a device, for streams of one priority.
+  struct Queues {
+    std::vector<std::unique_ptr<HardwareQueue>> all;
+    std::size_t dealt = 0;
+
+    HardwareQueue* deal() {
+      const std::size_t number = dealt++ % static_cast<std::size_t>(settings().connections);
+      while (all.size() <= number)
+        all.push_back(std::make_unique<HardwareQueue>(static_cast<int>(all.size())));
+      return all[number].get();
+    }
+  };
   std::mutex mutex;
   std::map<cudaStream_t, StreamPtr> by_handle;
   std::set<StreamPtr> all;
   StreamPtr defaults[kMostDevices];
+  std::map<std::pair<int, int>, Queues> queues;  // By device and priority.
   std::uint64_t next_id = 1;
 };
 Streams& streams() {
@@ -28,12 +49,14 @@ Streams& streams() {
 }
 
 /// With streams().mutex held.
-StreamPtr make_stream(int device, unsigned flags, bool legacy) {
+StreamPtr make_stream(int device, unsigned flags, bool legacy, int priority = 0) {
   auto stream = std::make_shared<CUstream_st>();
   stream->device = device;
   stream->flags = flags;
   stream->legacy = legacy;
+  stream->priority = priority;
   stream->id = streams().next_id++;
+  stream->hardware = streams().queues[{device, priority}].deal();
   streams().all.insert(stream);
   return stream;
 }
@@ -46,8 +69,10 @@ void work(const StreamPtr& stream) {
       Lock lock(stream->mutex);
       stream->changed.wait(lock, [&] { return !stream->queue.empty() || stream->closing; });
       if (stream->queue.empty()) return;
-      operation = std::move(stream->queue.front());
+      operation = std::move(stream->queue.front().run);
+      stream->commands -= stream->queue.front().commands;
       stream->queue.pop_front();
+      stream->changed.notify_all();  // The host may wait for room.
     }
     if (settings().jitter) {
       random = random * 6364136223846793005ull + 1442695040888963407ull;
@@ -75,7 +100,42 @@ std::vector<TicketPtr> implicit_dependencies(const StreamPtr& stream) {
   return tickets;
 }
 
+std::string name_of(std::uint64_t stream, int device) {
+  return "stream " + std::to_string(stream) + " of device " + std::to_string(device);
+}
+
+void wait_for(const HardwareQueue::InFront& front, const CUstream_st& stream) {
+  if (front.done == nullptr || front.done->fired()) return;
+  const Waiting waiting(
+      name_of(stream.id, stream.device) + " waits for stream " + std::to_string(front.stream) +
+      ", which is in front of it in hardware queue " + std::to_string(stream.hardware->number()) +
+      " of " + std::to_string(settings().connections) + " (CUDA_DEVICE_MAX_CONNECTIONS)");
+  front.done->wait();
+}
+
+/// Waits until the stream's queue has room for the commands, or nothing else, and takes it.
+void take_room(CUstream_st& stream, std::size_t commands) {
+  Lock lock(stream.mutex);
+  const auto has_room = [&] {
+    return stream.commands == 0 || stream.commands + commands <= settings().launch_queue;
+  };
+  if (!has_room()) {
+    const Waiting waiting("a launch waits for room in the queue of " +
+                          name_of(stream.id, stream.device) + ", which holds " +
+                          std::to_string(settings().launch_queue) +
+                          " commands (SIMT_LAUNCH_QUEUE)");
+    stream.changed.wait(lock, has_room);
+  }
+  stream.commands += commands;
+}
+
 }  // namespace
+
+HardwareQueue::InFront HardwareQueue::add(std::uint64_t stream, const TicketPtr& done) {
+  const Lock lock(mutex_);
+  InFront front = std::exchange(last_, {done, stream});
+  return front.stream == stream ? InFront{} : front;
+}
 
 void Ticket::fire() {
   {
@@ -137,8 +197,14 @@ StreamPtr find_stream(cudaStream_t handle) {
   return found == streams().by_handle.end() ? nullptr : found->second;
 }
 
-cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket) {
+std::mutex& launching(int device) {
+  static auto* const devices = new std::mutex[kMostDevices];
+  return devices[device];
+}
+
+cudaError_t enqueue(cudaStream_t handle, Operation operation, const Enqueue& how) {
   TUTTI_SIMT_FIND(stream, handle);
+  if (spoils_capture(*stream)) return failed(cudaErrorStreamCaptureImplicit);
   {
     const Lock lock(stream->mutex);
     if (stream->capture != nullptr) {
@@ -146,20 +212,30 @@ cudaError_t enqueue(cudaStream_t handle, Operation operation, TicketPtr* ticket)
     }
   }
   auto done = std::make_shared<Ticket>();
-  if (ticket != nullptr) *ticket = done;
-  auto run = [before = implicit_dependencies(stream), run_it = std::move(operation), done] {
-    for (const TicketPtr& other : before) other->wait();
-    run_it();
-    done->fire();
-  };
-  const Lock lock(stream->mutex);
-  if (!stream->started) {
-    stream->started = true;
-    std::thread(work, stream).detach();
+  if (how.ticket != nullptr) *how.ticket = done;
+  take_room(*stream, how.commands);
+  const auto before = implicit_dependencies(stream);
+  const Lock launch(launching(stream->device));
+  {
+    const Lock lock(stream->mutex);
+    if (!stream->started) {
+      stream->started = true;
+      std::thread(work, stream).detach();
+    }
+    stream->last = done;
+    auto run = [before, done, of = stream.get(), front = stream->hardware->add(stream->id, done),
+                run_it = std::move(operation)] {
+      for (const TicketPtr& other : before) other->wait();
+      wait_for(front, *of);
+      run_it();
+      done->fire();
+    };
+    stream->queue.push_back({std::move(run), how.commands});
+    stream->changed.notify_all();
   }
-  stream->last = done;
-  stream->queue.emplace_back(std::move(run));
-  stream->changed.notify_one();
+  if (how.waits == nullptr) return cudaSuccess;
+  const Waiting waiting(how.waits);
+  done->wait();
   return cudaSuccess;
 }
 
@@ -177,6 +253,12 @@ cudaError_t drain(const StreamPtr& stream) {
   return cudaSuccess;
 }
 
+cudaError_t at_once(const std::function<cudaError_t()>& enqueue_it) {
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  const cudaError_t error = enqueue_it();
+  return error != cudaSuccess ? error : drain(find_stream(nullptr));
+}
+
 void drain_device(int device) {
   std::vector<TicketPtr> busy;
   {
@@ -187,6 +269,13 @@ void drain_device(int device) {
     }
   }
   for (const TicketPtr& last : busy) last->wait();
+}
+
+void stop_device(int device, const char* what) {
+  const Waiting waiting(what);
+  Lock launch(launching(device), std::defer_lock);
+  if (settings().free_locks) launch.lock();
+  drain_device(device);
 }
 
 void for_each_stream(const std::function<void(CUstream_st&)>& body) {
@@ -203,9 +292,10 @@ using namespace tutti::simt;
 
 extern "C" {
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* handle, unsigned flags, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* handle, unsigned flags, int priority) {
   const Lock lock(streams().mutex);
-  const StreamPtr stream = make_stream(this_device(), flags, false);
+  const StreamPtr stream =
+      make_stream(this_device(), flags, false, std::clamp(priority, kHighestPriority, 0));
   *handle = stream.get();
   streams().by_handle[*handle] = stream;
   return cudaSuccess;
@@ -226,11 +316,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {  // Queued work still runs.
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   TUTTI_SIMT_FIND(stream, handle);
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  if (spoils_capture(*stream)) return failed(cudaErrorStreamCaptureImplicit);
   return drain(stream);
 }
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   TUTTI_SIMT_FIND(stream, handle);
   if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  if (spoils_capture(*stream)) return failed(cudaErrorStreamCaptureImplicit);
   const Lock lock(stream->mutex);
   if (stream->capture != nullptr) {
     invalidate(*stream->capture);

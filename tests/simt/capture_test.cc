@@ -60,6 +60,22 @@ const std::vector<Unsafe> kUnsafe = {
        if (at != nullptr) cudaFree(at);
        return error;
      }},
+    {"cudaHostRegister",
+     [](cudaStream_t, cudaEvent_t) {
+       static char page[64];
+       const cudaError_t error = cudaHostRegister(page, sizeof page, 0);
+       return error == cudaSuccess ? cudaHostUnregister(page) : error;
+     }},
+    {"cudaMemset",
+     [](cudaStream_t, cudaEvent_t) {
+       char bytes[8];
+       return cudaMemset(bytes, 0, sizeof bytes);
+     }},
+    {"cudaMemcpy2D",
+     [](cudaStream_t, cudaEvent_t) {
+       char from[8] = {}, to[8];
+       return cudaMemcpy2D(to, 8, from, 8, 8, 1, cudaMemcpyDefault);
+     }},
 };
 
 TEST_CASE("another thread's global capture forbids queries and waits, and is invalidated by them") {
@@ -120,6 +136,84 @@ TEST_CASE("a thread's own capture forbids queries unless it is relaxed") {
   cudaGetLastError();
   OK(cudaEventDestroy(event));
   for (const cudaStream_t one : {stream, other}) OK(cudaStreamDestroy(one));
+}
+
+TEST_CASE("a blocking stream's capture forbids the legacy stream, which would wait for it") {
+  cudaStream_t blocking = nullptr;
+  OK(cudaStreamCreate(&blocking));
+  const cudaStream_t other = new_stream(0);
+  char bytes[8];
+  for (const cudaStream_t captured : {blocking, other}) {
+    const bool forbidden = captured == blocking;
+    const cudaError_t said = forbidden ? cudaErrorStreamCaptureImplicit : cudaSuccess;
+    CAPTURE(forbidden);
+    for (const bool only_asks : {true, false}) {
+      OK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeRelaxed));
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      CHECK(cudaStreamIsCapturing(cudaStreamLegacy, &status) == said);
+      if (!only_asks) CHECK(cudaMemsetAsync(bytes, 0, sizeof bytes, cudaStreamLegacy) == said);
+      cudaGraph_t graph = nullptr;
+      CHECK(cudaStreamEndCapture(captured, &graph) ==
+            (forbidden && !only_asks ? cudaErrorStreamCaptureInvalidated : cudaSuccess));
+      if (graph != nullptr) OK(cudaGraphDestroy(graph));
+    }
+    OK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaStreamSynchronize(cudaStreamLegacy) == said);
+    cudaGraph_t graph = nullptr;
+    CHECK((cudaStreamEndCapture(captured, &graph) == cudaSuccess) != forbidden);
+    if (graph != nullptr) OK(cudaGraphDestroy(graph));
+  }
+  OK(cudaStreamSynchronize(cudaStreamLegacy));
+  cudaGetLastError();
+  for (const cudaStream_t one : {blocking, other}) OK(cudaStreamDestroy(one));
+}
+
+TEST_CASE("the thread that began a capture ends it, unless it is relaxed") {
+  const cudaStream_t stream = new_stream(0);
+  for (const auto mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+                          cudaStreamCaptureModeRelaxed}) {
+    const bool relaxed = mode == cudaStreamCaptureModeRelaxed;
+    OK(cudaStreamBeginCapture(stream, mode));
+    cudaGraph_t graph = nullptr;
+    cudaError_t said = cudaSuccess;
+    std::thread([&] { said = cudaStreamEndCapture(stream, &graph); }).join();
+    CHECK(said == (relaxed ? cudaSuccess : cudaErrorStreamCaptureWrongThread));
+    if (!relaxed) OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphDestroy(graph));
+  }
+  OK(cudaStreamDestroy(stream));
+}
+
+TEST_CASE("a stream that joined a capture and worked has to be waited for before it ends") {
+  const cudaStream_t stream = new_stream(0), side = new_stream(0);
+  cudaEvent_t fork = nullptr, join = nullptr;
+  OK(cudaEventCreate(&fork));
+  OK(cudaEventCreate(&join));
+  char bytes[8];
+  struct {
+    bool works, works_after;
+    cudaError_t end;
+  } const cases[] = {{false, false, cudaSuccess},
+                     {true, false, cudaSuccess},
+                     {true, true, cudaErrorStreamCaptureUnjoined}};
+  for (const auto& one : cases) {
+    CAPTURE(one.works, one.works_after);
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    OK(cudaMemsetAsync(bytes, 0, sizeof bytes, stream));
+    OK(cudaEventRecord(fork, stream));
+    OK(cudaStreamWaitEvent(side, fork, 0));
+    if (one.works) OK(cudaMemsetAsync(bytes, 0, sizeof bytes, side));
+    if (one.works) OK(cudaEventRecord(join, side));
+    if (one.works) OK(cudaStreamWaitEvent(stream, join, 0));
+    if (one.works_after) OK(cudaMemsetAsync(bytes, 0, sizeof bytes, side));
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(stream, &graph) == one.end);
+    CHECK((graph != nullptr) == (one.end == cudaSuccess));
+    if (graph != nullptr) OK(cudaGraphDestroy(graph));
+  }
+  cudaGetLastError();
+  for (const cudaEvent_t event : {fork, join}) OK(cudaEventDestroy(event));
+  for (const cudaStream_t one : {stream, side}) OK(cudaStreamDestroy(one));
 }
 
 TEST_CASE("tutti_cuda_relaxed_capture queries an event without breaking a capture") {

@@ -132,10 +132,10 @@ inline std::string run_norm(DeviceRanks& ranks, int n, const NormCase& norm, std
     call.epsilon = norm.epsilon;
     std::string wrong;
     for (std::size_t i = 0; i < kCalls; ++i) {
-      ranks.copy(rank, buffers[rank]->input, inputs[i][rank].data(), inputs[i][rank].size());
+      ranks.copy_in(rank, buffers[rank]->input, inputs[i][rank].data(), inputs[i][rank].size());
       wrong += said(ranks.mesh().launch_rms_norm(static_cast<int>(rank), call, ranks.stream(rank)));
-      ranks.copy(rank, outputs[i][rank].data(), buffers[rank]->output, outputs[i][rank].size());
-      ranks.copy(rank, sums[i][rank].data(), residuals[rank]->input, sums[i][rank].size());
+      ranks.copy_out(rank, outputs[i][rank].data(), buffers[rank]->output, outputs[i][rank].size());
+      ranks.copy_out(rank, sums[i][rank].data(), residuals[rank]->input, sums[i][rank].size());
     }
     return wrong;
   });
@@ -222,9 +222,9 @@ inline std::string run_sgd(DeviceRanks& ranks, int n, const SgdCase& sgd, std::u
     std::string wrong;
     for (std::size_t i = 0; i < kCalls; ++i) {
       const Buffer& gradient = gradients[i][rank];
-      ranks.copy(rank, buffers[rank]->input, gradient.data(), gradient.size());
+      ranks.copy_in(rank, buffers[rank]->input, gradient.data(), gradient.size());
       wrong += said(ranks.mesh().launch_sgd(static_cast<int>(rank), call, ranks.stream(rank)));
-      ranks.copy(rank, results[i][rank].data(), buffers[rank]->output, gradient.size());
+      ranks.copy_out(rank, results[i][rank].data(), buffers[rank]->output, gradient.size());
     }
     return wrong;
   });
@@ -258,10 +258,10 @@ inline std::string run_multimem(DeviceRanks& ranks, const exec::CudaMulticast& m
   const std::string complaint = ranks.each([&](std::size_t rank) {
     std::string wrong;
     for (std::size_t round = 0; round < kCalls; ++round) {
-      ranks.copy(rank, memory.data(rank), inputs[round][rank].data(), bytes);
+      ranks.copy_in(rank, memory.data(rank), inputs[round][rank].data(), bytes);
       wrong += said(ranks.mesh().launch_multimem_all_reduce(
           static_cast<int>(rank), memory, test.type, 0, output, test.count, ranks.stream(rank)));
-      ranks.copy(rank, results[round][rank].data(), memory.data(rank) + output, bytes);
+      ranks.copy_out(rank, results[round][rank].data(), memory.data(rank) + output, bytes);
     }
     return wrong;
   });

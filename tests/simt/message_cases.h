@@ -93,7 +93,7 @@ inline std::string run_messages(DeviceRanks& ranks, const MessageCase& test, std
       for (const auto& one : all) {
         std::byte* const source = one->source.data() + one->source_at;
         if (one->from == me) {
-          ranks.copy(rank, source, one->data[round].data(), one->bytes);
+          ranks.copy_in(rank, source, one->data[round].data(), one->bytes);
           list.push_back({true, one->to, source, one->bytes});
         }
         if (one->to == me)
@@ -102,7 +102,7 @@ inline std::string run_messages(DeviceRanks& ranks, const MessageCase& test, std
       wrong += said(ranks.mesh().launch_messages(me, std::move(list), ranks.stream(rank)));
       for (const auto& one : all) {
         if (one->to == me)
-          ranks.copy(rank, one->got[round].data(), one->target.data(), one->got[round].size());
+          ranks.copy_out(rank, one->got[round].data(), one->target.data(), one->got[round].size());
       }
     }
     return wrong;

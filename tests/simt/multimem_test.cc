@@ -85,11 +85,12 @@ TEST_CASE("broadcast on multicast memory, from any root") {
       std::byte* input = inside ? (*memory)->data(rank) : buffers[rank]->input;
       std::string wrong;
       for (std::size_t round = 0; round < kRounds; ++round) {
-        ranks->copy(rank, input, inputs[round][rank].data(), bytes);
+        ranks->copy_in(rank, input, inputs[round][rank].data(), bytes);
         wrong += said(ranks->mesh().launch_multimem_broadcast(
             static_cast<int>(rank), **memory, static_cast<int>(root), input, kBytes / 2, bytes,
             ranks->stream(rank)));
-        ranks->copy(rank, results[round][rank].data(), (*memory)->data(rank) + kBytes / 2, bytes);
+        ranks->copy_out(rank, results[round][rank].data(), (*memory)->data(rank) + kBytes / 2,
+                        bytes);
       }
       return wrong;
     });

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cuda/mesh/mesh.h"
@@ -60,6 +61,7 @@ class DeviceRanks {
     for (std::size_t rank = 0; rank < streams_.size(); ++rank) {
       cudaStreamSynchronize(streams_[rank]);
       cudaStreamDestroy(streams_[rank]);
+      cudaFreeHost(pinned_[rank].data);
     }
   }
   DeviceRanks(const DeviceRanks&) = delete;
@@ -198,6 +200,7 @@ class DeviceRanks {
           const exec::OnDevice on(device(rank));
           complaints[rank] = enqueue(rank);
           complaints[rank] += said(cudaStreamSynchronize(streams_[rank]));
+          complaints[rank] += pinned_[rank].finish();
           complaints[rank] += said(mesh_->rings().check(static_cast<int>(rank)));
         });
       }
@@ -207,9 +210,19 @@ class DeviceRanks {
     }
     return "";
   }
-  /// In a rank's stream.
-  void copy(std::size_t rank, void* to, const void* from, std::size_t bytes) const {
-    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, streams_[rank]);
+  /// In a rank's stream, within `each`: to its device, and from there, which is there when `each`
+  /// returns.
+  void copy_in(std::size_t rank, void* to, const void* from, std::size_t bytes) {
+    std::byte* const at = pinned_[rank].take(bytes);
+    if (at == nullptr) return;
+    std::copy_n(static_cast<const std::byte*>(from), bytes, at);
+    cudaMemcpyAsync(to, at, bytes, cudaMemcpyDefault, streams_[rank]);
+  }
+  void copy_out(std::size_t rank, void* to, const void* from, std::size_t bytes) {
+    std::byte* const at = pinned_[rank].take(bytes);
+    if (at == nullptr) return;
+    cudaMemcpyAsync(at, from, bytes, cudaMemcpyDefault, streams_[rank]);
+    pinned_[rank].outs.push_back({static_cast<std::byte*>(to), at, bytes});
   }
 
   /// Calls that touch peers' buffers, each with data of its own: a rank copies them to its device,
@@ -231,9 +244,9 @@ class DeviceRanks {
       for (std::size_t round = 0; round < kRounds; ++round) {
         const Buffer& input = inputs[round][rank];
         Buffer& result = results[round][rank];
-        copy(rank, buffers[rank]->input, input.data(), input.size());
+        copy_in(rank, buffers[rank]->input, input.data(), input.size());
         wrong += said(launch(static_cast<int>(rank), call, streams_[rank]));
-        copy(rank, result.data(), call.output, result.size());
+        copy_out(rank, result.data(), call.output, result.size());
       }
       return wrong;
     });
@@ -248,17 +261,46 @@ class DeviceRanks {
   }
 
  private:
+  /// What a rank's copies go through. A copy to pageable memory waits for the stream, and keeps
+  /// other threads from launching kernels on the device for which the stream may be waiting.
+  struct Pinned {
+    static constexpr std::size_t kBytes = std::size_t{8} << 20;
+    struct Out {
+      std::byte *to, *from;
+      std::size_t bytes;
+    };
+    std::byte* data = nullptr;
+    std::size_t used = 0;
+    std::vector<Out> outs;
+
+    std::byte* take(std::size_t bytes) {
+      used += bytes;
+      return used <= kBytes ? data + (used - bytes) : nullptr;
+    }
+    /// After the stream is done.
+    std::string finish() {
+      for (const Out& out : outs) std::copy_n(out.from, out.bytes, out.to);
+      outs.clear();
+      const bool fits = std::exchange(used, 0) <= kBytes;
+      return fits ? "" : "the case copies more than its pinned memory takes";
+    }
+  };
+
   DeviceRanks(exec::CudaMeshOptions options, std::unique_ptr<exec::CudaMesh> mesh)
       : options_(std::move(options)), mesh_(std::move(mesh)) {
     for (const int device : options_.devices) {
       const exec::OnDevice on(device);
       cudaStreamCreateWithFlags(&streams_.emplace_back(), cudaStreamNonBlocking);
+      void* memory = nullptr;
+      cudaHostAlloc(&memory, Pinned::kBytes, cudaHostAllocPortable);
+      pinned_.emplace_back().data = static_cast<std::byte*>(memory);
     }
   }
 
   exec::CudaMeshOptions options_;
   std::unique_ptr<exec::CudaMesh> mesh_;
   std::vector<cudaStream_t> streams_;
+  std::vector<Pinned> pinned_;  // By rank.
 };
 
 }  // namespace tutti::test
