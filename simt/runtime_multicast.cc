@@ -26,6 +26,12 @@ struct MulticastObject::Shared {
   Member members[kMostDevices];
 };
 
+namespace {
+std::atomic<void (*)(int)> bind_hook{nullptr};
+}  // namespace
+
+void set_multicast_hook(void (*hook)(int device)) { bind_hook = hook; }
+
 std::uint64_t inode_of(int fd) {
   struct stat file {};
   return fstat(fd, &file) == 0 ? file.st_ino : 0;
@@ -73,6 +79,7 @@ CUresult MulticastObject::add(int device) {
 }
 
 CUresult MulticastObject::bind(int device, int memory_fd, std::size_t offset, std::size_t bytes) {
+  if (auto* const hook = bind_hook.load()) hook(device);
   const std::uint64_t added = shared_->added.load(std::memory_order_relaxed);
   Shared::Member& member = shared_->members[device];
   if (bytes != shared_->bytes || std::popcount(added) != static_cast<int>(shared_->devices) ||

@@ -57,6 +57,9 @@ class MulticastObject {
   std::vector<Foreign> foreign_;  // Memory of other processes that is mapped here.
 };
 
+/// For tests: called when a device is about to bind memory. Null: nothing is.
+void set_multicast_hook(void (*hook)(int device));
+
 /// The number by which a memfd is known in all processes.
 std::uint64_t inode_of(int fd);
 

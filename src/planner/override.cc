@@ -22,7 +22,7 @@ static_assert((kMostOverrideLanes << kLanesFrom | kNames | kForbids) == 0xFFFF);
 constexpr std::uint16_t kEagerNumber = 1;  // Algorithms count on, in the order of the registry.
 
 bool has(std::optional<Collective> collective, std::string_view name) {
-  if (name == kEagerName) return true;
+  if (name == kEagerName || name == kMulticastName) return true;
   return std::ranges::any_of(algorithms(), [&](const Algorithm* algorithm) {
     return algorithm->name == name && (!collective || algorithm->collective == *collective);
   });

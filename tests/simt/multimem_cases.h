@@ -35,25 +35,22 @@ class MulticastRanks {
     return ranks_.run_mapped(
         test, seed, [&](int rank, const exec::CudaCall& plain, cudaStream_t stream) -> Status {
           const auto at = static_cast<std::size_t>(rank);
-          exec::CudaMultimem asked;
-          asked.collective = test.collective;
-          asked.root = test.root;
-          asked.any_order = any_order;
-          asked.call = plain;
+          exec::CudaMultimem how{test.collective, test.root, any_order};
+          exec::CudaCall call = plain;
           std::byte* const base = memory[at]->data();
           exec::CudaMulticastStaging staging = staging_;
           staging.multicast = stagings_.objects[at].data();
           staging.own = stagings_.memory[at]->data();
           for (std::size_t peer = 0; peer < count_; ++peer) {
             staging.everywhere.push_back(stagings_.memory[peer]->data());
-            asked.call.peer_inputs[peer] = memory[peer]->data();
+            call.peer_inputs[peer] = memory[peer]->data();
           }
           if (lies.input) {
-            asked.input = buffers_.objects[at].data();
+            how.input = buffers_.objects[at].data();
             cudaMemcpyAsync(base, plain.input, test.input_bytes(), cudaMemcpyDefault, stream);
           }
-          if (lies.output) asked.output = buffers_.objects[at].data() + half_;
-          TUTTI_RETURN_IF_ERROR(ranks_.mesh().launch_multimem(rank, asked, staging, stream));
+          if (lies.output) how.output = buffers_.objects[at].data() + half_;
+          TUTTI_RETURN_IF_ERROR(ranks_.mesh().launch_multimem(rank, call, how, staging, stream));
           if (lies.output)
             cudaMemcpyAsync(plain.output, base + half_, test.output_bytes(), cudaMemcpyDefault,
                             stream);

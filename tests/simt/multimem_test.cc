@@ -31,15 +31,6 @@ exec::CudaMeshOptions options_for(int ranks) {
   return options;
 }
 
-exec::CudaMultimem call_of(Collective collective, DataType type, ReduceOp op, bool any_order) {
-  exec::CudaMultimem asked;
-  asked.collective = collective;
-  asked.call.type = type;
-  asked.call.op = op;
-  asked.any_order = any_order;
-  return asked;
-}
-
 TEST_CASE("collectives over multicast memory, from plain buffers and from such memory") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
@@ -72,8 +63,8 @@ TEST_CASE("collectives over multicast memory, from plain buffers and from such m
           if (lies.input || lies.output) test.count = (test.count + 15) / 16 * 16;
           test.in_place = !lies.input && !lies.output && random() % 2 == 0;
           test.misalign = random() % 3 == 0 ? size_of(type) : 0;
-          const auto asked = call_of(collective, type, test.op, any_order);
-          if (!ranks->mesh().takes_multimem(asked)) continue;
+          const exec::CudaMultimem how{collective, test.root, any_order};
+          if (!ranks->mesh().takes_multimem(type, test.op, how)) continue;
           INFO("input there: " << lies.input << ", output there: " << lies.output << ", any order "
                                << any_order);
           test::shuffle_threads(random() % 2 == 0 ? 0 : random());
@@ -90,7 +81,7 @@ TEST_CASE("what is not taken over multicast memory") {
   const auto ranks = DeviceRanks::open(options_for(2), complaint);
   REQUIRE(complaint == "");
   const auto takes = [&](Collective collective, DataType type, ReduceOp op, bool any_order) {
-    return ranks->mesh().takes_multimem(call_of(collective, type, op, any_order));
+    return ranks->mesh().takes_multimem(type, op, {collective, 0, any_order});
   };
   CHECK(takes(Collective::kAllReduce, DataType::kFloat32, ReduceOp::kSum, true));
   CHECK(takes(Collective::kAllReduce, DataType::kFloat16, ReduceOp::kAvg, false));
@@ -100,10 +91,8 @@ TEST_CASE("what is not taken over multicast memory") {
   CHECK_FALSE(takes(Collective::kAllReduce, DataType::kFloat32, ReduceOp::kMax, false));
   CHECK_FALSE(takes(Collective::kReduceScatter, DataType::kFloat32, ReduceOp::kSum, false));
   CHECK_FALSE(takes(Collective::kAllToAll, DataType::kFloat32, ReduceOp::kSum, true));
-  exec::CudaMultimem asked;
-  asked.collective = Collective::kAllToAll;
-  asked.call.count = 4;
-  const Status refused = ranks->mesh().launch_multimem(0, asked, {}, ranks->stream(0));
+  const Status refused =
+      ranks->mesh().launch_multimem(0, {}, {Collective::kAllToAll}, {}, ranks->stream(0));
   REQUIRE(!refused);
   CHECK(refused.error().what == "a collective over multicast memory: all_to_all of float32 by sum");
 }

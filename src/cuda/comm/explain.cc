@@ -66,6 +66,12 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   TUTTI_TRY(auto list, planner::device_candidates(asked, rank.machine));
   for (planner::Candidate& one : list) {  // The first that kernels can run is taken.
     if (!one.refused.empty()) break;
+    if (one.multicast && multimem_of(request)) break;
+    if (one.multicast) {
+      one.refused = fmt::format("takes no {} by {}", to_string(request.type),
+                                to_string(request.reduction.op));
+      continue;
+    }
     TUTTI_TRY(const auto* verified, planner::prepare(planner::device_recipe(
                                         *one.algorithm, asked, rank.machine, one.lanes)));
     const Status suits = rank.mesh->suits(verified->plan);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/interpreter.h"
 #include "plan/chunks.h"
 
 namespace tutti::planner {
@@ -57,8 +58,32 @@ std::string DevicePlanCosts::refusal(const Algorithm& algorithm, std::uint32_t /
   return fmt::format("takes more than the {} lanes that there are", machine_.lanes);
 }
 
+std::optional<std::string> DevicePlanCosts::multicast_refusal(const Request& request) const {
+  const Collective collective = request.shape.collective;
+  const bool gathers = collective == Collective::kAllGather || collective == Collective::kBroadcast;
+  const bool sums =
+      collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+  if (multicast_ == nullptr || (!gathers && !sums)) return std::nullopt;
+  const bool canonical = sums && request.contract == Contract::kDeterministic;
+  if (canonical && collective == Collective::kReduceScatter)
+    return "switches add up in an order of their own (relaxed)";
+  if (canonical && machine_.device_of.size() > cuda::kMostSources)
+    return fmt::format("a sum in canonical order is of up to {} ranks", cuda::kMostSources);
+  return machine_.no_multicast;
+}
+
 std::optional<double> DevicePlanCosts::estimate_us(const Candidate& candidate,
                                                    const Request& request) const {
+  if (candidate.multicast) {
+    // As if with slots: they stand for the staging memory.
+    Request plain = request;
+    plain.mapped = {};
+    plain.orders.clear();
+    Candidate same = candidate;
+    same.multicast = false;
+    same.lanes = multicast_->lanes(*same.algorithm, plain, 0, 0);
+    return multicast_->estimate_us(same, plain);
+  }
   Layout layout = layout_of(*candidate.algorithm, request);
   layout.lanes = candidate.lanes;
   return time_of(*candidate.algorithm, request, layout);

@@ -5,6 +5,7 @@
 // for counts as it does in the simulator of machines (planner/simulate).
 #pragma once
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -20,10 +21,12 @@ namespace tutti::planner {
 class DevicePlanCosts final : public PlanCosts {
  public:
   /// The machine has to outlive this.
-  DevicePlanCosts(const DeviceMachine& machine, plan::CostModel model)
-      : machine_(machine), model_(std::move(model)) {}
+  DevicePlanCosts(const DeviceMachine& machine, plan::CostModel model,
+                  std::unique_ptr<const DevicePlanCosts> multicast = nullptr)
+      : machine_(machine), model_(std::move(model)), multicast_(std::move(multicast)) {}
 
   std::string_view overrides() const override { return machine_.overrides; }
+  std::optional<std::string> multicast_refusal(const Request& request) const override;
   /// The fewest beyond which twice as many save too little time.
   std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
                       std::uint32_t by_source) const override;
@@ -56,6 +59,7 @@ class DevicePlanCosts final : public PlanCosts {
 
   const DeviceMachine& machine_;
   const plan::CostModel model_;
+  const std::unique_ptr<const DevicePlanCosts> multicast_;  // Null: there is no such memory.
   // As far as asked for. By algorithm and bytes; and on orders or not, and lanes: microseconds.
   mutable std::map<std::pair<const Algorithm*, std::size_t>, Layout> layouts_;
   mutable std::map<std::tuple<const Algorithm*, std::size_t, bool, std::uint32_t>,

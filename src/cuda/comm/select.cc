@@ -145,6 +145,25 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
   return model;
 }
 
+/// What calls over multicast memory pay; none: there is no such thing here. Where sums are
+/// canonical, switches only multicast.
+std::unique_ptr<const DevicePlanCosts> multicast_costs(const Request& request,
+                                                       const DeviceMachine& machine) {
+  if (machine.graph == nullptr || machine.graph->multicast.empty()) return nullptr;
+  plan::CostModel model = graph_model(machine);
+  model.resources = machine.graph->multicast;
+  for (plan::Resource& at : model.resources) {
+    if (request.contract == Contract::kDeterministic && at.joins == plan::Resource::Joins::kReduce)
+      at.joins = plan::Resource::Joins::kNothing;
+  }
+  model.link = [link = std::move(model.link)](Rank from, Rank to) {
+    plan::Path path = link(from, to);
+    path.own.latency_us = find_protocol(kMulticastProtocol)->hop_us.nvlink;
+    return path;
+  };
+  return std::make_unique<const DevicePlanCosts>(machine, std::move(model));
+}
+
 /// What the one-shot kernel pays: the hops of its slots, with flags beside data.
 plan::CostModel eager_model(const DeviceMachine& machine) {
   plan::CostModel model = cost_model(machine);
@@ -352,12 +371,14 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
 
 Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  return candidates(request, DevicePlanCosts(machine, cost_model(machine)));
+  return candidates(
+      request, DevicePlanCosts(machine, cost_model(machine), multicast_costs(request, machine)));
 }
 
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  return usable_plans(request, DevicePlanCosts(machine, cost_model(machine)));
+  return usable_plans(
+      request, DevicePlanCosts(machine, cost_model(machine), multicast_costs(request, machine)));
 }
 
 DeviceBound device_bound(const Request& request, const DeviceMachine& machine) {

@@ -105,15 +105,16 @@ struct CudaMulticastStaging {
 /// All-reduce, reduce-scatter, all-gather or broadcast over multicast memory. A sum by the switch
 /// (`any_order`) takes the operation sum alone, a canonical one also avg, for an all-reduce.
 struct CudaMultimem {
-  CudaCall call;
   Collective collective = Collective::kAllReduce;
   int root = 0;
   bool any_order = false;
   /// Addresses that stand for all ranks' buffers; null: it is staged, or a rank's own alone.
   std::byte* input = nullptr;
   std::byte* output = nullptr;
-  /// Whether a buffer may be `offset` bytes into multicast memory, and need not be staged.
-  bool can_lie_at(std::size_t offset) const;
+  /// Whether kernels can use a buffer there, with blocks of so many bytes.
+  static bool takes(const std::byte* at, std::size_t block_bytes) {
+    return reinterpret_cast<std::uintptr_t>(at) % 16 == 0 && block_bytes % 16 == 0;
+  }
 };
 
 /// It has more than 20 functions: each kind of kernel has a check and a launch.
@@ -162,9 +163,9 @@ class CudaMesh {
   Status check_two_shot(const CudaCall& call) const;  // As it will be when launched.
 
   /// The same for collectives over multicast memory. kUnsupported: not takes_multimem.
-  Status launch_multimem(int rank, const CudaMultimem& call, const CudaMulticastStaging& staging,
-                         cudaStream_t stream);
-  bool takes_multimem(const CudaMultimem& call) const;
+  Status launch_multimem(int rank, const CudaCall& call, const CudaMultimem& how,
+                         const CudaMulticastStaging& staging, cudaStream_t stream);
+  bool takes_multimem(DataType type, ReduceOp op, const CudaMultimem& how) const;
 
   /// What a model does next, in the same kernel (kernels/cuda/rms_norm.h, sgd.h), for float32,
   /// float16 and bfloat16 and up to eight ranks; else kUnsupported. kInvalidArgument: what is not

@@ -10,65 +10,56 @@ namespace {
 
 constexpr const char* kWhat = "a collective over multicast memory";
 
-std::size_t bytes_of(const CudaCall& call) { return call.count * size_of(call.type); }
-
 }  // namespace
 
-bool CudaMesh::takes_multimem(const CudaMultimem& asked) const {
-  const CudaCall& call = asked.call;
-  if (cuda::multimem_kernel(asked.collective, call.type, asked.any_order) == nullptr) return false;
-  if (!reduces(asked.collective)) return true;
-  if (asked.any_order) return call.op == ReduceOp::kSum;
-  return (call.op == ReduceOp::kSum || call.op == ReduceOp::kAvg) &&
+bool CudaMesh::takes_multimem(DataType type, ReduceOp op, const CudaMultimem& how) const {
+  if (cuda::multimem_kernel(how.collective, type, how.any_order) == nullptr) return false;
+  if (!reduces(how.collective)) return true;
+  if (how.any_order) return op == ReduceOp::kSum;
+  return (op == ReduceOp::kSum || op == ReduceOp::kAvg) &&
          options().devices.size() <= cuda::kMostSources;
 }
 
-bool CudaMultimem::can_lie_at(std::size_t offset) const {
-  return offset % sizeof(std::uint64_t[2]) == 0 && bytes_of(call) % sizeof(std::uint64_t[2]) == 0;
-}
-
-Status CudaMesh::launch_multimem(int rank, const CudaMultimem& asked,
+Status CudaMesh::launch_multimem(int rank, const CudaCall& call, const CudaMultimem& how,
                                  const CudaMulticastStaging& staging, cudaStream_t stream) {
-  if (!takes_multimem(asked)) {
-    return Error{Code::kUnsupported, std::string(kWhat) + ": " +
-                                         std::string(to_string(asked.collective)) + " of " +
-                                         std::string(to_string(asked.call.type)) + " by " +
-                                         std::string(to_string(asked.call.op))};
+  if (!takes_multimem(call.type, call.op, how)) {
+    return Error{Code::kUnsupported,
+                 std::string(kWhat) + ": " + std::string(to_string(how.collective)) + " of " +
+                     std::string(to_string(call.type)) + " by " + std::string(to_string(call.op))};
   }
-  const CudaCall& call = asked.call;
   if (call.count == 0) return ok();
   const std::size_t ranks = options().devices.size();
   const std::size_t half = staging.bytes(options().lanes) / 2;
   cuda::MultimemArguments arguments;
   CudaCallName name;
-  name.collective = asked.collective;
-  name.root = asked.root;
+  name.collective = how.collective;
+  name.root = how.root;
   arguments.common = arguments_of(rank, call, name);
-  arguments.collective = asked.collective;
-  arguments.root = static_cast<std::uint32_t>(asked.root);
-  arguments.bytes = bytes_of(call);
+  arguments.collective = how.collective;
+  arguments.root = static_cast<std::uint32_t>(how.root);
+  arguments.bytes = call.count * size_of(call.type);
   arguments.area_bytes = staging.area_bytes;
-  const bool sums = reduces(asked.collective);
-  arguments.input = {asked.input != nullptr ? asked.input : staging.multicast, staging.own,
-                     sums && asked.input == nullptr};
-  arguments.output = {asked.output != nullptr ? asked.output : staging.multicast + half,
+  const bool sums = reduces(how.collective);
+  arguments.input = {how.input != nullptr ? how.input : staging.multicast, staging.own,
+                     sums && how.input == nullptr};
+  arguments.output = {how.output != nullptr ? how.output : staging.multicast + half,
                       staging.own + half,
-                      asked.collective != Collective::kReduceScatter && asked.output == nullptr};
-  const bool canonical = sums && !asked.any_order;
+                      how.collective != Collective::kReduceScatter && how.output == nullptr};
+  const bool canonical = sums && !how.any_order;
   if (canonical && arguments.input.staged) {
     std::ranges::copy(staging.everywhere, arguments.common.peer_inputs);
   } else if (canonical) {
     TUTTI_RETURN_IF_ERROR(add_peers(call, true, false, arguments.common));
   }
   const bool each =
-      asked.collective == Collective::kReduceScatter || asked.collective == Collective::kAllGather;
+      how.collective == Collective::kReduceScatter || how.collective == Collective::kAllGather;
   const std::size_t blocks = each ? ranks : 1;
   const bool staged = arguments.input.staged || arguments.output.staged;
   arguments.tile_bytes = staged
                              ? arguments.area_bytes / blocks / cuda::kTileGrain * cuda::kTileGrain
                              : arguments.bytes;
   const std::size_t words = blocks * arguments.bytes / size_of(DataType::kFloat32);
-  return start(rank, cuda::multimem_kernel(asked.collective, call.type, asked.any_order),
+  return start(rank, cuda::multimem_kernel(how.collective, call.type, how.any_order),
                blocks_for(words, DataType::kFloat32), &arguments, stream, kWhat);
 }
 
