@@ -53,16 +53,13 @@ std::optional<exec::CudaMultimem> DeviceCommunicator::State::multimem_of(
   exec::CudaMultimem how;
   how.collective = request.collective;
   how.root = has_root(request.collective) ? request.root.value : 0;
-  for (const bool any_order : {true, false}) {
-    how.any_order = any_order;
-    if (any_order && rank.settings.contract != Contract::kRelaxed) continue;
-    if (!rank.mesh->takes_multimem(request.type, request.reduction.op, how)) continue;
-    if (reduces(how.collective)) how.input = memory.multicast_of(request, true);
-    if (how.collective != Collective::kReduceScatter)
-      how.output = memory.multicast_of(request, false);
-    return how;
-  }
-  return std::nullopt;
+  // As it was estimated: what the switch can't add up goes by the plan that is next.
+  how.any_order = rank.settings.contract == Contract::kRelaxed;
+  if (!rank.mesh->takes_multimem(request.type, request.reduction.op, how)) return std::nullopt;
+  if (reduces(how.collective)) how.input = memory.multicast_of(request, true);
+  if (how.collective != Collective::kReduceScatter)
+    how.output = memory.multicast_of(request, false);
+  return how;
 }
 
 Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t stream) {
@@ -71,7 +68,7 @@ Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t st
     const exec::CudaCall& call = call_of(request);
     if (plans.is_eager(request)) return rank.mesh->launch_one_shot(me, call, stream);
     const PlanCache::Route& route = plans.route(request, memory.mapped_of(request));
-    if (const auto how = multimem_of(request); route.multimem && how)
+    if (const auto how = route.multimem ? multimem_of(request) : std::nullopt)
       return rank.mesh->launch_multimem(me, call, *how, memory.multicast().staging, stream);
     if (route.two_shot && rank.mesh->check_two_shot(call))
       return rank.mesh->launch_two_shot(me, call, stream);
