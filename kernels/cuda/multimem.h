@@ -54,6 +54,7 @@ TUTTI_DEVICE void store_some(std::byte* at, std::uint64_t left, Vector16 data) {
 template <unsigned kBatch, class Get, class Put>
 TUTTI_DEVICE void for_each_vector(std::uint64_t bytes, Get get, Put put) {
   const std::uint64_t stride = blockDim.x * kVectorBytes;
+#pragma unroll 1  // A canonical sum would spill registers.
   for (std::uint64_t first = threadIdx.x * kVectorBytes; first < bytes; first += kBatch * stride) {
     Vector16 vectors[kBatch];
 #pragma unroll
@@ -70,7 +71,8 @@ TUTTI_DEVICE void for_each_vector(std::uint64_t bytes, Get get, Put put) {
 /// The sums of a switch.
 template <DataType type>
 struct SwitchSum {
-  static constexpr unsigned kBatch = 4;
+  static constexpr bool kScatters = true;  // Whether it is for reduce-scatters, too.
+  static constexpr unsigned kBatch = 2;
   TUTTI_DEVICE static Vector16 at(const MultimemArguments& arguments, std::uint64_t offset) {
     return multimem_add<type>(arguments.input.multicast + offset);
   }
@@ -80,19 +82,24 @@ template <DataType type>
 struct CanonicalSum {
   using Compute = Arithmetic<type, ReduceOp::kSum>;
   static_assert(Compute::kBytes == kVectorBytes);
-  static constexpr unsigned kBatch = 1;  // Each is kMostSources vectors.
+  static constexpr bool kScatters = false;
+  static constexpr unsigned kBatch = 1;  // Each is a vector of each rank.
   TUTTI_DEVICE static Vector16 at(const MultimemArguments& arguments, std::uint64_t offset) {
     const Arguments& common = arguments.common;
-    Bits<kVectorBytes> bits[kMostSources];
-#pragma unroll
-    for (unsigned rank = 0; rank < kMostSources; ++rank) {
-      if (rank < common.ranks)
-        bits[rank] = load<Bits<kVectorBytes>>(common.peer_inputs[rank] + offset);
-    }
     typename Compute::Tree tree;
+    constexpr unsigned kAtOnce = 4;  // With more, registers are spilled.
+#pragma unroll 1
+    for (unsigned first = 0; first < common.ranks; first += kAtOnce) {
+      Bits<kVectorBytes> bits[kAtOnce];
 #pragma unroll
-    for (unsigned rank = 0; rank < kMostSources; ++rank) {
-      if (rank < common.ranks) tree.add(rank, Compute::widened(bits[rank]));
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        if (first + i < common.ranks)
+          bits[i] = load<Bits<kVectorBytes>>(common.peer_inputs[first + i] + offset);
+      }
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        if (first + i < common.ranks) tree.add(first + i, Compute::widened(bits[i]));
+      }
     }
     const auto sum = Compute::rounded(common, tree.root(common.ranks), true);
     return {{sum.word[0], sum.word[1], sum.word[2], sum.word[3]}};
@@ -100,7 +107,8 @@ struct CanonicalSum {
 };
 /// For collectives that reduce nothing.
 struct NoSum {
-  static constexpr unsigned kBatch = 4;
+  static constexpr bool kScatters = false;
+  static constexpr unsigned kBatch = 2;
   TUTTI_DEVICE static Vector16 at(const MultimemArguments&, std::uint64_t) { return {}; }
 };
 
@@ -161,7 +169,7 @@ class Multimem {
     for (unsigned block = 0; block < blocks; ++block) {
       const std::byte* const from = common_.input + block * arguments_.bytes + tile.begin;
       std::byte* const to = arguments_.input.own + place_of(arguments_.input, tile, block);
-      for_each_vector<4>(
+      for_each_vector<2>(
           tile.bytes, [&](std::uint64_t at) { return load_some(from + at, tile.bytes - at); },
           [&](std::uint64_t at, Vector16 data) { store(to + at, data); });
     }
@@ -175,7 +183,7 @@ class Multimem {
       const std::byte* const from =
           arguments_.output.own + place_of(arguments_.output, tile, block);
       std::byte* const to = common_.output + block * arguments_.bytes + tile.begin;
-      for_each_vector<4>(
+      for_each_vector<2>(
           tile.bytes, [&](std::uint64_t at) { return load<Vector16>(from + at); },
           [&](std::uint64_t at, Vector16 data) { store_some(to + at, tile.bytes - at, data); });
     }
@@ -191,7 +199,7 @@ class Multimem {
       for_each_vector<Sum::kBatch>(
           piece.count, [&](std::uint64_t at) { return Sum::at(arguments_, from + at); },
           [&](std::uint64_t at, Vector16 data) { multimem_store(to + at, data); });
-    } else if (is(Collective::kReduceScatter)) {
+    } else if (Sum::kScatters && is(Collective::kReduceScatter)) {
       const std::uint64_t from = place_of(arguments_.input, tile, common_.rank);
       std::byte* const to = common_.output + tile.begin;
       for_each_vector<Sum::kBatch>(
@@ -201,7 +209,7 @@ class Multimem {
       const std::byte* const from = common_.input + tile.begin;
       const unsigned block = is(Collective::kAllGather) ? common_.rank : 0;
       std::byte* const to = arguments_.output.multicast + place_of(arguments_.output, tile, block);
-      for_each_vector<4>(
+      for_each_vector<2>(
           tile.bytes, [&](std::uint64_t at) { return load_some(from + at, tile.bytes - at); },
           [&](std::uint64_t at, Vector16 data) { multimem_store(to + at, data); });
     }
