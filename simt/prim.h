@@ -174,8 +174,18 @@ inline bool load_line(const void* at, bool flag_lane, std::uint64_t flag, Vector
   return true;
 }
 
-// Multicast memory (runtime_driver.cc has it): members' memory, in the order of their devices. The
-// order of aliases is not simulated.
+// Multicast memory (runtime_driver.cc has it): members' memory, in the order of their devices. What
+// a block stores there is only seen by members' own addresses after a fence. So where a test leaves
+// that out, what was stored since the last one is undone.
+struct AliasStores {
+  static constexpr unsigned kMost = 512;
+  unsigned count = 0;
+  struct {
+    void* at;
+    Vector16 before;
+  } of[kMost];
+};
+inline thread_local AliasStores alias_stores;  // The block's.
 template <DataType type>
 Vector16 multimem_add(const void* at) {
   using Element = kernels::Element<type>;
@@ -199,21 +209,18 @@ Vector16 multimem_add(const void* at) {
 inline void multimem_store(void* at, Vector16 data) {
   const simt::Members members = simt::multicast_members(at, sizeof data);
   for (unsigned member = 0; member < members.count; ++member) {
-    *static_cast<Vector16*>(members.at[member]) = data;
+    auto* const to = static_cast<Vector16*>(members.at[member]);
+    if (alias_stores.count < AliasStores::kMost) alias_stores.of[alias_stores.count++] = {to, *to};
+    *to = data;
     simt::yield_point();
   }
 }
-inline void multimem_count_release(std::uint64_t* at, Place place = Place::here()) {
-  const simt::Members members = simt::multicast_members(at, sizeof *at);
-  const bool ordered = !simt::planted(Mistake::kNoRelease, place);
-  for (unsigned member = 0; member < members.count; ++member) {
-    simt::yield_point();
-    __atomic_fetch_add(static_cast<std::uint64_t*>(members.at[member]), 1,
-                       ordered ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
-  }
-  simt::note_progress();
+inline void fence_alias(Place place = Place::here()) {
+  const bool undone = simt::planted(Mistake::kNoAliasFence, place);
+  for (unsigned i = 0; undone && i < alias_stores.count; ++i)
+    *static_cast<Vector16*>(alias_stores.of[i].at) = alias_stores.of[i].before;
+  alias_stores.count = 0;
 }
-inline void fence_alias() {}
 
 // The block, and time.
 inline bool sync_block_or(bool value, Place place = Place::here()) {

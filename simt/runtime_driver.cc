@@ -1,16 +1,15 @@
 // File: simt/runtime_driver.cc: the corner of the driver's functions that multicast memory takes:
 // virtual memory management and multicast objects, found by cudaGetDriverEntryPointByVersion.
 //
-// Model. A handle is a memfd, or a multicast object: a list of devices, and of the memory that each
-// bound. An export is the memfd itself, or, in a fabric handle, its number in this process; its
-// name says which device's memory it is. A range of addresses that is mapped to a multicast object
+// Model. A handle is a memfd: a device's memory, or a multicast object (runtime_multicast.h). An
+// export is the memfd itself, or, in a fabric handle, its number in this process; its name says
+// what it is, and which device's. A range of addresses that is mapped to a multicast object
 // can't be touched (PROT_NONE); the multimem functions of prim.h look up what it stands for, in a
-// table that is made anew whenever something is mapped or bound, and never changed: looking it up
-// takes no lock, which would hide races from the thread sanitizer. Members are used by their own
+// table that is made anew whenever something is mapped or bound here, and never changed: looking it
+// up takes no lock, which would hide races from the thread sanitizer. Members are used by their own
 // addresses, so that it sees what meets there.
 //
-// Multicast objects belong to one process. The functions of libcuda.so.1 itself are in
-// runtime_libcuda.cc.
+// The functions of libcuda.so.1 itself are in runtime_libcuda.cc.
 #include <cuda.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -26,6 +25,7 @@
 #include <string_view>
 
 #include "simt/runtime.h"
+#include "simt/runtime_multicast.h"
 
 namespace tutti::simt {
 namespace {
@@ -34,22 +34,14 @@ using Lock = std::unique_lock<std::mutex>;
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
 constexpr const char* kMemoryName = "simt-memory-";  // A memfd's name, before its device's number.
 
-struct Handle;
-struct Binding {
-  int device;
-  std::size_t at, bytes;  // In the multicast object,
-  const Handle* memory;
-  std::size_t offset;  // and in the memory.
-};
 struct Handle {
-  int fd = -1;  // -1: a multicast object.
+  int fd = -1;
   std::size_t bytes = 0;
   int device = 0;
-  bool counted = false;       // It was made here, and not imported.
-  int shareable = 0;          // As what it may be exported (CUmemAllocationHandleType).
-  unsigned device_count = 0;  // A multicast object's, and
-  std::vector<int> joined;    // the devices that have joined,
-  std::vector<Binding> bindings;
+  bool counted = false;                        // It was made here, and not imported.
+  int shareable = 0;                           // As what it may be exported.
+  std::unique_ptr<MulticastObject> multicast;  // That is one, and has the fd,
+  std::map<int, Handle*> bound;                // and by device the memory that was bound here.
   int references = 1;
 };
 struct Mapping {
@@ -86,12 +78,12 @@ Handle* handle_of(CUmemGenericAllocationHandle handle) {
   return reinterpret_cast<Handle*>(static_cast<std::uintptr_t>(handle));
 }
 
-/// Where the memory of a binding is mapped; null: nowhere. With the mutex held.
-char* address_of(const Binding& binding) {
+/// Where bytes of a memfd are mapped; null: nowhere. With the mutex held.
+char* find_mapped(std::uint64_t inode, std::size_t offset, std::size_t bytes) {
   for (const auto& [base, mapping] : driver().mappings) {
-    if (mapping.handle == binding.memory && mapping.offset <= binding.offset &&
-        mapping.offset + mapping.bytes >= binding.offset + binding.bytes) {
-      return reinterpret_cast<char*>(base) + (binding.offset - mapping.offset);
+    if (mapping.handle->multicast == nullptr && mapping.offset <= offset &&
+        mapping.offset + mapping.bytes >= offset + bytes && inode_of(mapping.handle->fd) == inode) {
+      return reinterpret_cast<char*>(base) + (offset - mapping.offset);
     }
   }
   return nullptr;
@@ -99,19 +91,8 @@ char* address_of(const Binding& binding) {
 
 Window window_of(std::uintptr_t base, const Mapping& mapping) {
   Window window{base, base + mapping.bytes, nullptr, {}};
-  const Handle& multicast = *mapping.handle;
-  std::vector<Binding> bindings = multicast.bindings;
-  std::sort(bindings.begin(), bindings.end(),
-            [](const Binding& a, const Binding& b) { return a.device < b.device; });
-  for (const Binding& binding : bindings) {
-    char* member = address_of(binding);
-    if (member == nullptr) window.trouble = "memory that a device bound is not mapped";
-    if (binding.at != 0 || binding.bytes < multicast.bytes)
-      window.trouble = "memory is bound in parts";
-    window.members.push_back(member + mapping.offset);
-  }
-  if (window.members.size() != multicast.device_count)
-    window.trouble = "a device has bound no memory";
+  window.trouble = mapping.handle->multicast->members(find_mapped, window.members);
+  for (char*& member : window.members) member += mapping.offset;
   return window;
 }
 
@@ -120,7 +101,7 @@ Window window_of(std::uintptr_t base, const Mapping& mapping) {
 void publish() {
   Windows* windows = &driver().published.emplace_back();
   for (const auto& [base, mapping] : driver().mappings) {
-    if (mapping.handle->fd < 0) windows->push_back(window_of(base, mapping));
+    if (mapping.handle->multicast != nullptr) windows->push_back(window_of(base, mapping));
   }
   // release: pairs with the acquire in multicast_members.
   driver().windows.store(windows, std::memory_order_release);
@@ -128,10 +109,11 @@ void publish() {
 
 void release_handle(Handle* handle) {
   if (--handle->references > 0) return;
-  if (handle->fd >= 0) close(handle->fd);
+  if (handle->multicast == nullptr) close(handle->fd);
   if (handle->counted) give_memory(handle->device, handle->bytes);
-  for (const Binding& binding : handle->bindings) {
-    release_handle(const_cast<Handle*>(binding.memory));
+  for (const auto& [device, memory] : handle->bound) {
+    handle->multicast->unbind(device);
+    release_handle(memory);
   }
   delete handle;
 }
@@ -232,21 +214,29 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     fd = fcntl(static_cast<int>(reinterpret_cast<std::intptr_t>(from)), F_DUPFD_CLOEXEC, 0);
   }
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
-  auto memory = std::make_unique<Handle>();
-  memory->fd = fd;
-  memory->shareable = static_cast<int>(type);
-  char path[32], name[64] = {};
+  char path[32], text[64] = {};
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  const std::string prefix = "/memfd:";
+  std::string_view name(
+      text, static_cast<std::size_t>(std::max<ssize_t>(0, readlink(path, text, sizeof text - 1))));
+  auto made = std::make_unique<Handle>();
+  made->fd = fd;
+  made->shareable = static_cast<int>(type);
   struct stat file {};
-  const std::string prefix = "/memfd:" + std::string(kMemoryName);
-  if (readlink(path, name, sizeof name - 1) < 0 || fstat(fd, &file) != 0 ||
-      std::strncmp(name, prefix.c_str(), prefix.size()) != 0) {
+  if (name.starts_with(prefix + MulticastObject::kName)) {
+    made->multicast = MulticastObject::open(fd);
+    close(fd);
+    if (made->multicast == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    made->fd = made->multicast->fd();
+    made->bytes = made->multicast->bytes();
+  } else if (name.starts_with(prefix + kMemoryName) && fstat(fd, &file) == 0) {
+    made->device = std::atoi(text + prefix.size() + std::strlen(kMemoryName));
+    made->bytes = static_cast<std::size_t>(file.st_size);
+  } else {
     close(fd);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  memory->device = std::atoi(name + prefix.size());
-  memory->bytes = static_cast<std::size_t>(file.st_size);
-  *handle = reinterpret_cast<std::uintptr_t>(memory.release());
+  *handle = reinterpret_cast<std::uintptr_t>(made.release());
   return CUDA_SUCCESS;
 }
 
@@ -273,14 +263,16 @@ CUresult cuMemMap(CUdeviceptr at, std::size_t bytes, std::size_t offset,
   if (at % kGranularity != 0 || bytes % kGranularity != 0 || offset + bytes > memory->bytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (memory->fd >= 0 && mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
-                              memory->fd, static_cast<off_t>(offset)) == MAP_FAILED) {
+  if (memory->multicast == nullptr &&
+      mmap(reinterpret_cast<void*>(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->fd,
+           static_cast<off_t>(offset)) == MAP_FAILED) {
     return CUDA_ERROR_UNKNOWN;
   }
   const Lock lock(driver().mutex);
   ++memory->references;
   driver().mappings[at] = {bytes, memory, offset};
-  if (memory->fd >= 0) remember_mapping(reinterpret_cast<void*>(at), bytes, memory->device, 0);
+  if (memory->multicast == nullptr)
+    remember_mapping(reinterpret_cast<void*>(at), bytes, memory->device, 0);
   publish();
   return CUDA_SUCCESS;
 }
@@ -313,7 +305,7 @@ CUresult cuMemUnmap(CUdeviceptr at, std::size_t) {
   const auto found = driver().mappings.find(at);
   if (found == driver().mappings.end()) return CUDA_ERROR_INVALID_VALUE;
   const Mapping mapping = found->second;
-  if (mapping.handle->fd >= 0) {
+  if (mapping.handle->multicast == nullptr) {
     forget_mapping(reinterpret_cast<void*>(at));
     mmap(reinterpret_cast<void*>(at), mapping.bytes, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -340,7 +332,7 @@ CUresult cuMemSetAccess(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc
     }
     at += found->second.bytes;
     const Handle& memory = *found->second.handle;
-    if (memory.fd < 0) continue;  // Nobody touches these addresses themselves.
+    if (memory.multicast != nullptr) continue;  // Nobody touches these addresses themselves.
     for (int device = 0; device < settings().devices; ++device) {
       const bool named = (devices >> device & 1) != 0;
       if (named && device != memory.device && !settings().peers(device, memory.device)) {
@@ -362,40 +354,47 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle,
       wanted->numDevices > static_cast<unsigned>(kMostDevices)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  auto multicast = std::make_unique<Handle>();
-  multicast->bytes = wanted->size;
-  multicast->device_count = wanted->numDevices;
-  *handle = reinterpret_cast<std::uintptr_t>(multicast.release());
+  if ((wanted->handleTypes & ~std::uint64_t{shareable_types}) != 0) return CUDA_ERROR_NOT_PERMITTED;
+  auto made = std::make_unique<Handle>();
+  made->multicast = MulticastObject::create(wanted->size, wanted->numDevices);
+  if (made->multicast == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  made->fd = made->multicast->fd();
+  made->bytes = wanted->size;
+  made->shareable = static_cast<int>(wanted->handleTypes);
+  *handle = reinterpret_cast<std::uintptr_t>(made.release());
   return CUDA_SUCCESS;
 }
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device) {
+  return handle_of(handle)->multicast->add(device);
+}
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, std::size_t at, CUdeviceptr from,
+                             std::size_t bytes, unsigned long long) {
   const Lock lock(driver().mutex);
-  Handle& multicast = *handle_of(handle);
-  auto& joined = multicast.joined;
-  if (joined.size() == multicast.device_count ||
-      std::find(joined.begin(), joined.end(), device) != joined.end()) {
+  Handle& object = *handle_of(handle);
+  const auto found = mapping_of(from);
+  if (at != 0 || found == driver().mappings.end() || found->second.handle->multicast != nullptr ||
+      from + bytes > found->first + found->second.bytes)
     return CUDA_ERROR_INVALID_VALUE;
-  }
-  joined.push_back(device);
+  Handle& memory = *found->second.handle;
+  const std::size_t offset = found->second.offset + (from - found->first);
+  if (object.shareable != 0 && memory.shareable == 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = object.multicast->bind(memory.device, memory.fd, offset, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  ++memory.references;
+  object.bound[memory.device] = &memory;
+  publish();
   return CUDA_SUCCESS;
 }
-/// All devices have to have joined: on hardware it would wait for them.
-CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, std::size_t at,
-                            CUmemGenericAllocationHandle memory_handle, std::size_t offset,
-                            std::size_t bytes, unsigned long long) {
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device, std::size_t at,
+                           std::size_t bytes) {
   const Lock lock(driver().mutex);
-  Handle& multicast = *handle_of(handle);
-  Handle& memory = *handle_of(memory_handle);
-  if (at + bytes > multicast.bytes || offset + bytes > memory.bytes ||
-      multicast.joined.size() != multicast.device_count) {
+  Handle& object = *handle_of(handle);
+  const auto found = object.bound.find(device);
+  if (at != 0 || bytes != object.bytes || found == object.bound.end())
     return CUDA_ERROR_INVALID_VALUE;
-  }
-  const auto& joined = multicast.joined;
-  if (std::find(joined.begin(), joined.end(), memory.device) == joined.end()) {
-    return CUDA_ERROR_INVALID_DEVICE;
-  }
-  ++memory.references;
-  multicast.bindings.push_back({memory.device, at, bytes, &memory, offset});
+  object.multicast->unbind(device);
+  release_handle(found->second);
+  object.bound.erase(found);
   publish();
   return CUDA_SUCCESS;
 }
@@ -433,7 +432,8 @@ void* entry_of(std::string_view name) {
   TUTTI_SIMT_ENTRY(cuMulticastCreate)
   TUTTI_SIMT_ENTRY(cuMulticastGetGranularity)
   TUTTI_SIMT_ENTRY(cuMulticastAddDevice)
-  TUTTI_SIMT_ENTRY(cuMulticastBindMem)
+  TUTTI_SIMT_ENTRY(cuMulticastBindAddr)
+  TUTTI_SIMT_ENTRY(cuMulticastUnbind)
   TUTTI_SIMT_ENTRY(cuMemsetD8)
   TUTTI_SIMT_ENTRY(cuMemsetD8Async)
   TUTTI_SIMT_ENTRY(cuMemsetD2D8)

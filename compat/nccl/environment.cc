@@ -108,6 +108,12 @@ std::optional<std::string> gpudirect(std::string_view text, const std::string& /
   return std::ranges::find(kNear, word) != std::end(kNear) ? std::optional("auto") : std::nullopt;
 }
 
+std::optional<std::string> no_nvls(std::string_view text, const std::string& before) {
+  const auto number = parse_number(text, 0, 2);
+  if (!number) return std::nullopt;
+  return *number == 0 ? "^nvls" : before;
+}
+
 /// A least number raises the usual one, a greatest one lowers it; else that stays.
 std::optional<std::string> least_lanes(std::string_view text, const std::string& before) {
   const auto number = parse_number(text, 1, kMostLanes);
@@ -171,6 +177,7 @@ constexpr Variable kVariables[] = {
     {"NCCL_MAX_NCHANNELS", "TUTTI_LANES", "a number from 1 on", "if less than 16: as many lanes",
      most_lanes},
     {"NCCL_MAX_CTAS", "TUTTI_LANES", "a number from 1 on", "the same", most_lanes},
+    {"NCCL_NVLS_ENABLE", "TUTTI_ALGORITHM", "0, 1 or 2", "0: no multicast memory", no_nvls},
     {"NCCL_VERSION", "", "anything", "container images set it", any},
     {"NCCL_ASYNC_ERROR_HANDLING", "", "anything", "torch reads it", any},
     {"NCCL_BLOCKING_WAIT", "", "anything", "torch reads it", any},

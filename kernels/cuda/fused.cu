@@ -16,9 +16,30 @@ namespace tutti::cuda {
       default: return nullptr;                                                           \
     }                                                                                    \
   }
-TUTTI_FUSED_KERNEL(multimem_all_reduce_kernel, multimem_all_reduce)
 TUTTI_FUSED_KERNEL(rms_norm_kernel, rms_norm)
 TUTTI_FUSED_KERNEL(sgd_kernel, sgd)
-const void* multimem_broadcast_kernel() { return TUTTI_KERNEL_HANDLE(multimem_broadcast); }
+
+namespace {
+
+template <DataType type>
+const void* multimem_sum(bool any_order) {
+  return any_order ? TUTTI_KERNEL_HANDLE(multimem<SwitchSum<type>>)
+                   : TUTTI_KERNEL_HANDLE(multimem<CanonicalSum<type>>);
+}
+
+}  // namespace
+
+const void* multimem_kernel(Collective collective, DataType type, bool any_order) {
+  if (collective == Collective::kAllGather || collective == Collective::kBroadcast)
+    return TUTTI_KERNEL_HANDLE(multimem<NoSum>);
+  const bool scatters = any_order && collective == Collective::kReduceScatter;
+  if (collective != Collective::kAllReduce && !scatters) return nullptr;
+  switch (type) {
+    case DataType::kFloat32: return multimem_sum<DataType::kFloat32>(any_order);
+    case DataType::kFloat16: return multimem_sum<DataType::kFloat16>(any_order);
+    case DataType::kBfloat16: return multimem_sum<DataType::kBfloat16>(any_order);
+    default: return nullptr;
+  }
+}
 
 }  // namespace tutti::cuda

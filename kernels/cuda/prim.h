@@ -198,12 +198,6 @@ TUTTI_DEVICE void multimem_store(void* at, Vector16 data) {
                  "r"(data.word[0]), "r"(data.word[1]), "r"(data.word[2]), "r"(data.word[3])
                  : "memory");
 }
-/// Adds to a counter of all members; release.
-TUTTI_DEVICE void multimem_count_release(std::uint64_t* at) {
-  TUTTI_MULTIMEM("multimem.red.release.sys.global.add.u64 [%0], %1;" ::"l"(at),
-                 "l"(std::uint64_t{1})
-                 : "memory");
-}
 #undef TUTTI_MULTIMEM
 /// Orders this thread's accesses to the same memory by different addresses.
 TUTTI_DEVICE void fence_alias() { asm volatile("fence.proxy.alias;" ::: "memory"); }

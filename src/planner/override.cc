@@ -22,7 +22,7 @@ static_assert((kMostOverrideLanes << kLanesFrom | kNames | kForbids) == 0xFFFF);
 constexpr std::uint16_t kEagerNumber = 1;  // Algorithms count on, in the order of the registry.
 
 bool has(std::optional<Collective> collective, std::string_view name) {
-  if (name == kEagerName) return true;
+  if (name == kEagerName || name == kMulticastName) return true;
   return std::ranges::any_of(algorithms(), [&](const Algorithm* algorithm) {
     return algorithm->name == name && (!collective || algorithm->collective == *collective);
   });
@@ -36,12 +36,13 @@ Error unknown(std::string_view who, std::string_view name, std::optional<Collect
     if (known.find(name_in_list) == std::string::npos) known += name_in_list;
   }
   std::string text =
-      fmt::format("{}: no {} algorithm is called '{}'; there are{} {}", who,
+      fmt::format("{}: no {} algorithm is called '{}'; there are{} {}, {}", who,
                   collective ? to_string(*collective) : std::string_view("registered"), name, known,
-                  kEagerName);
+                  kEagerName, kMulticastName);
   if (name.find(':') != std::string_view::npos) {
-    text += fmt::format("; lanes are repeated by NAME:1 to NAME:{}, but not those of {} or ^NAME",
-                        kMostOverrideLanes, kEagerName);
+    text +=
+        fmt::format("; lanes are repeated by NAME:1 to NAME:{}, but not those of {}, {} or ^NAME",
+                    kMostOverrideLanes, kEagerName, kMulticastName);
   }
   return {Code::kInvalidArgument, std::move(text)};
 }
@@ -55,7 +56,8 @@ std::uint32_t take_lanes(std::string_view& name) {
   std::uint32_t lanes = 0;
   const auto [read_to, failure] = std::from_chars(name.data() + colon + 1, end, lanes);
   const bool good = failure == std::errc{} && read_to == end && lanes >= 1 &&
-                    lanes <= kMostOverrideLanes && name.substr(0, colon) != kEagerName;
+                    lanes <= kMostOverrideLanes && name.substr(0, colon) != kEagerName &&
+                    name.substr(0, colon) != kMulticastName;
   if (!good) return 0;
   name = name.substr(0, colon);
   return lanes;
@@ -109,7 +111,9 @@ Result<std::uint16_t> override_number(Collective collective, std::string_view al
   std::string_view name = forbids ? algorithm_override.substr(1) : algorithm_override;
   const std::uint32_t lanes = forbids ? 0 : take_lanes(name);
   const auto flag = static_cast<std::uint16_t>((forbids ? kForbids : 0U) | (lanes << kLanesFrom));
-  if (name == kEagerName) return static_cast<std::uint16_t>(kEagerNumber | flag);
+  // Only calls of devices go over multicast memory, and these name no algorithm for one call.
+  if (name == kEagerName || name == kMulticastName)
+    return static_cast<std::uint16_t>(name == kEagerName ? kEagerNumber | flag : 0);
   const auto all = algorithms();
   TUTTI_CHECK(all.size() + kEagerNumber <= kNames);
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -3,8 +3,9 @@
 //
 // A list of names, separated by commas. "ring": this one, for every collective that has it.
 // "all_reduce=ring": for one collective. With ^ before the name it is never taken: "^ring",
-// "all_reduce=^packet". The way by packets is called "packet". "ring:2" is ring with its lanes
-// repeated twice; of a name alone the planner says how often they are.
+// "all_reduce=^packet". The way by packets is called "packet", that over multicast memory "nvls".
+// "ring:2" is ring with its lanes repeated twice; of a name alone the planner says how often they
+// are.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -182,6 +182,7 @@ class Listing {
         add(way.name, way.lanes, way.microseconds, evidence);
     }
     add(kEagerName, 1, 0, Evidence::kEstimated);
+    add(kMulticastName, 0, 0, Evidence::kEstimated);
     for (const Algorithm* algorithm : algorithms()) {
       if (algorithm->collective == request_.shape.collective)
         add(algorithm->name, 0, 0, Evidence::kEstimated);
@@ -196,34 +197,43 @@ class Listing {
     if (!list_.empty() && enough_(list_.back())) return;
     Candidate candidate;
     candidate.eager = name == kEagerName;
+    candidate.multicast = name == kMulticastName;
     candidate.microseconds = microseconds;
     candidate.evidence = evidence;
     if (!candidate.eager) {
-      candidate.algorithm = find_algorithm(request_.shape.collective, name);
+      candidate.algorithm =
+          find_algorithm(request_.shape.collective, candidate.multicast ? stood_for() : name);
       if (candidate.algorithm == nullptr) return;  // The table is from elsewhere.
       const std::uint32_t by_user = evidence == Evidence::kForced ? override_.lanes : 0;
       candidate.lanes = costs_.lanes(*candidate.algorithm, request_, by_user, lanes);
     }
-    const auto eager_refusal =
-        candidate.eager ? costs_.eager_refusal(request_) : std::optional<std::string>("");
-    if (!eager_refusal) return;
+    const auto own_refusal = candidate.eager       ? costs_.eager_refusal(request_)
+                             : candidate.multicast ? costs_.multicast_refusal(request_)
+                                                   : std::optional<std::string>("");
+    if (!own_refusal) return;
     // The registry adds what no source named; a table may name an algorithm with several lanes.
     for (const Candidate& other : list_) {
       if (other.name() == name && (evidence != Evidence::kTuned || other.lanes == candidate.lanes))
         return;
     }
-    // Packets are taken as far as they go; what is larger goes as ever.
-    if (!override_.forced.empty() && name != override_.forced && override_.forced != kEagerName)
+    // Packets and multicast memory are taken as far as they go; other calls go as ever.
+    const bool goes_on = override_.forced == kEagerName || override_.forced == kMulticastName;
+    if (!override_.forced.empty() && name != override_.forced && !goes_on)
       candidate.refused = fmt::format("{} is forced", override_.forced);
     else if (override_.forced.empty() && override_.forbids(name))
       candidate.refused = "is forbidden";
-    else if (candidate.eager)
-      candidate.refused = *eager_refusal;
+    else if (candidate.eager || candidate.multicast)
+      candidate.refused = *own_refusal;
     else
       candidate.refused = refusal(*candidate.algorithm, request_.shape, request_.contract);
-    if (candidate.refused.empty() && !candidate.eager)
+    if (candidate.refused.empty() && !candidate.eager && !candidate.multicast)
       candidate.refused = costs_.refusal(*candidate.algorithm, candidate.lanes, request_);
     list_.push_back(std::move(candidate));
+  }
+
+  /// The algorithm that calls over multicast memory stand for.
+  std::string_view stood_for() const {
+    return request_.shape.collective == Collective::kAllReduce ? "two_shot" : "direct";
   }
 
   const Request& request_;
@@ -236,10 +246,12 @@ class Listing {
 // How much of a list is made.
 bool never(const Candidate&) { return false; }
 bool at_first(const Candidate& candidate) { return candidate.refused.empty(); }
+bool is_plan(const Candidate& candidate) {
+  return candidate.refused.empty() && !candidate.eager && !candidate.multicast;
+}
 /// Estimates have to be compared.
 bool at_first_plan(const Candidate& candidate) {
-  return candidate.refused.empty() && !candidate.eager &&
-         candidate.evidence != Evidence::kEstimated;
+  return is_plan(candidate) && candidate.evidence != Evidence::kEstimated;
 }
 
 Result<std::vector<Candidate>> listed(const Request& request, const PlanCosts& costs,
@@ -279,8 +291,6 @@ void estimate(std::vector<Candidate>& list, const Request& request, const PlanCo
   });
 }
 
-bool is_plan(const Candidate& candidate) { return candidate.refused.empty() && !candidate.eager; }
-
 Error nothing_left(const std::vector<Candidate>& list, const Request& request) {
   std::string reasons;
   for (const Candidate& candidate : list) {
@@ -305,7 +315,9 @@ std::string_view to_string(Evidence evidence) {
   return kWords[static_cast<std::size_t>(evidence)];
 }
 
-std::string_view Candidate::name() const { return eager ? kEagerName : algorithm->name; }
+std::string_view Candidate::name() const {
+  return eager ? kEagerName : multicast ? kMulticastName : algorithm->name;
+}
 
 Recipe recipe_of(const Algorithm& algorithm, const Request& request, const PlannerInputs& inputs,
                  std::uint32_t lanes) {
@@ -335,12 +347,13 @@ Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCo
   std::erase_if(list, [](const Candidate& candidate) { return candidate.eager; });
   // Where blocks differ in size, each rank knows other bytes, and estimates would put plans in
   // another order on each. So the order of the registry stays.
-  const bool guess = !request.vector_variant && list.front().refused.empty() &&
-                     list.front().evidence == Evidence::kEstimated;
+  const auto first = std::ranges::find_if(list, is_plan);
+  if (first == list.end()) return nothing_left(list, request);
+  const bool guess = !request.vector_variant && first->evidence == Evidence::kEstimated;
   if (guess) estimate(list, request, costs);
   std::vector<Candidate> usable;
-  std::ranges::copy_if(list, std::back_inserter(usable), is_plan);
-  if (usable.empty()) return nothing_left(list, request);
+  std::ranges::copy_if(list, std::back_inserter(usable),
+                       [](const Candidate& one) { return one.refused.empty(); });
   return usable;
 }
 

@@ -35,11 +35,12 @@ std::string_view to_string(Evidence evidence);
 struct Candidate {
   const Algorithm* algorithm = nullptr;  // Null: the eager path.
   bool eager = false;
+  bool multicast = false;   // Over multicast memory, by a kernel that stands for the algorithm.
   std::uint32_t lanes = 1;  // How often its lanes are repeated.
   double microseconds = 0;  // Measured if tuned, else estimated; 0: refused or not estimated.
   Evidence evidence = Evidence::kEstimated;
   std::string refused;  // Why it can't be taken, one line; empty: it can.
-  /// "packet", or the algorithm's.
+  /// "packet", "nvls", or the algorithm's.
   std::string_view name() const;
 };
 
@@ -53,6 +54,8 @@ class PlanCosts {
   virtual std::vector<Way> ways(Evidence, const Request&) const { return {}; }
   /// Why the eager path can't be taken; empty: it can. None: it is no candidate.
   virtual std::optional<std::string> eager_refusal(const Request&) const { return {}; }
+  /// The same of calls over multicast memory.
+  virtual std::optional<std::string> multicast_refusal(const Request&) const { return {}; }
   /// How often lanes are repeated: as the user says, or a source; 0: it does not.
   virtual std::uint32_t lanes(const Algorithm& algorithm, const Request& request,
                               std::uint32_t by_user, std::uint32_t by_source) const = 0;
@@ -69,8 +72,9 @@ class PlanCosts {
 Result<std::vector<Candidate>> candidates(const Request& request, const PlanCosts& costs);
 Result<std::vector<Candidate>> candidates(const Request& request, const PlannerInputs& inputs);
 
-/// The plans among them that can be taken, best first; never empty. With a source that decides, the
-/// first is the best, and nothing is estimated. kInvalidArgument: nothing is left.
+/// Those among them that can be taken, but the eager path, best first; never without a plan. With a
+/// source that decides, the first is the best, and nothing is estimated. kInvalidArgument: nothing
+/// is left.
 Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCosts& costs);
 
 /// The plans that are worth trying, best first: one, if that is known to be best, or blocks differ

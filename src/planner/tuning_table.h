@@ -30,6 +30,8 @@ namespace tutti::planner {
 
 /// The eager path's name where algorithms have names.
 inline constexpr std::string_view kEagerName = "packet";
+/// That of calls over multicast memory (cuda/comm/multicast.h).
+inline constexpr std::string_view kMulticastName = "nvls";
 
 /// Costs of a host's ranks, to estimate a plan. The defaults are of 2 cores of an AMD EPYC.
 struct HostCosts {

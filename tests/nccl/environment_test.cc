@@ -63,6 +63,8 @@ TEST_CASE("variables that go together make one setting") {
   constexpr const char* kTransport = "TUTTI_TRANSPORT";
   CHECK(becomes(kTransport, {{"NCCL_IB_DISABLE", "1"}}) == "^verbs");
   CHECK(becomes(kTransport, {{"NCCL_IB_DISABLE", "0"}}).empty());
+  CHECK(becomes("TUTTI_ALGORITHM", {{"NCCL_NVLS_ENABLE", "0"}}) == "^nvls");
+  CHECK(becomes("TUTTI_ALGORITHM", {{"NCCL_NVLS_ENABLE", "2"}}).empty());
   CHECK(becomes(kTransport, {{"NCCL_NET", "socket"}}) == "^verbs");
   CHECK(becomes(kTransport, {{"NCCL_NET", "IB"}}).empty());
   CHECK(becomes(kTransport, {{"NCCL_IB_DISABLE", "1"}, {"NCCL_NET", "IB"}}) == "^verbs");

@@ -21,7 +21,6 @@ __global__ void every_access(std::uint64_t* flags, std::byte* data, std::byte* l
   }
   store_line(line + 48, lane, threadIdx.x % 8 == 7, 1);
   multimem_store(line + 64, multimem_add<DataType::kFloat32>(line + 80));
-  multimem_count_release(flags + 5);
 }
 
 }  // namespace tutti::cuda

@@ -20,8 +20,6 @@ MISTAKES = [
      "store_release has to come right behind MEMBAR"),
     ("a release that is the device's alone", PRIM, "st.release.sys.global.u64", "st.release.gpu.global.u64",
      "store_release has to be STG.*SYS"),
-    ("a counter without release", PRIM, "multimem.red.release.sys", "multimem.red.relaxed.sys",
-     "multimem_count_release has to come right behind MEMBAR"),
     ("a flag without acquire", PRIM, "ld.acquire.sys.global.u64", "ld.relaxed.sys.global.u64",
      "load_acquire has to be followed by CCTL"),
     ("an acquire that is the device's alone", PRIM, "ld.acquire.sys.global.u64", "ld.acquire.gpu.global.u64",

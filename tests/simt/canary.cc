@@ -11,6 +11,7 @@
 #include "simt/engine.h"
 #include "simt/fused_cases.h"
 #include "simt/message_cases.h"
+#include "simt/multimem_cases.h"
 
 namespace tutti {
 namespace {
@@ -113,6 +114,20 @@ std::string run_one_shot(test::DeviceRanks& ranks, test::Case test) {
   return complaint.empty() ? test::DeviceRanks::compare(test, inputs, buffers) : complaint;
 }
 
+/// Over multicast memory, with several tiles; by the switch and in canonical order.
+std::string run_multimem(test::DeviceRanks& ranks, test::Case test) {
+  std::string wrong;
+  test::MulticastRanks memory(ranks, kRanks, 16 * test::kSmallArea, 1, wrong);
+  test.count = 5 * test::kSmallArea / sizeof(float);
+  for (const bool any_order : {false, true}) {
+    for (const test::Lies lies : {test::Lies{false, false}, test::Lies{true, true}}) {
+      if (wrong.empty()) wrong = memory.run(test, any_order, lies, 1);
+    }
+  }
+  test.collective = Collective::kAllGather;
+  return wrong.empty() ? memory.run(test, false, {}, 1) : wrong;
+}
+
 /// The kernels that know no slots. Long enough that threads are far apart where they leave.
 std::string run_fused(test::DeviceRanks& ranks, test::Case test) {
   if (std::string wrong = run_two_shot(ranks, test); !wrong.empty()) return wrong;
@@ -120,10 +135,7 @@ std::string run_fused(test::DeviceRanks& ranks, test::Case test) {
   if (std::string wrong = test::run_norm(ranks, kRanks, norm, 1); !wrong.empty()) return wrong;
   const test::SgdCase sgd{test.type, 60000, 0.125F, 0.5F, 0.25F};
   if (std::string wrong = test::run_sgd(ranks, kRanks, sgd, 1); !wrong.empty()) return wrong;
-  const auto memory = exec::CudaMulticast::create({0, 1, 2}, test::kBytes, 1);
-  if (!memory) return memory.error().to_string();
-  test.count = test::kBytes / 2 / sizeof(float);
-  return test::run_multimem(ranks, **memory, test, 1);
+  return run_multimem(ranks, test);
 }
 
 std::string run_all(cuda::SlotFormat format) {

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "cuda/driver/multicast.h"
 #include "kernels/cuda/fused.h"
 #include "kernels/reduce_op.h"
 #include "plan/partition.h"
@@ -239,38 +238,6 @@ inline std::string run_sgd(DeviceRanks& ranks, int n, const SgdCase& sgd, std::u
     for (std::size_t rank = 0; rank < pieces.size(); ++rank) {
       const std::string wrong = differs("parameters", rank, i, want, results[i][rank]);
       if (!wrong.empty()) return test.to_string() + ": " + wrong;
-    }
-  }
-  return "";
-}
-
-/// All-reduces on multicast memory of kBytes, in place or from its one half to the other.
-inline constexpr std::size_t kBytes = std::size_t{512} << 10;
-inline std::string run_multimem(DeviceRanks& ranks, const exec::CudaMulticast& memory,
-                                const Case& test, std::uint64_t seed) {
-  const std::size_t bytes = test.count * size_of(test.type);
-  const std::size_t output = test.in_place ? 0 : kBytes / 2;
-  std::vector<std::vector<Buffer>> inputs, results;
-  for (std::size_t round = 0; round < kCalls; ++round) {
-    inputs.push_back(DeviceRanks::make_inputs(test, seed + round));
-  }
-  results = inputs;
-  const std::string complaint = ranks.each([&](std::size_t rank) {
-    std::string wrong;
-    for (std::size_t round = 0; round < kCalls; ++round) {
-      ranks.copy_in(rank, memory.data(rank), inputs[round][rank].data(), bytes);
-      wrong += said(ranks.mesh().launch_multimem_all_reduce(
-          static_cast<int>(rank), memory, test.type, 0, output, test.count, ranks.stream(rank)));
-      ranks.copy_out(rank, results[round][rank].data(), memory.data(rank) + output, bytes);
-    }
-    return wrong;
-  });
-  if (!complaint.empty()) return test.to_string() + ": " + complaint;
-  for (std::size_t round = 0; round < kCalls; ++round) {
-    for (std::size_t rank = 0; rank < inputs[round].size(); ++rank) {
-      const std::string wrong =
-          DeviceRanks::compare(test, rank, inputs[round], results[round][rank]);
-      if (!wrong.empty()) return wrong + ", call " + std::to_string(round);
     }
   }
   return "";

@@ -1,24 +1,26 @@
-// Multicast memory: all-reduce and broadcast on it, and what it is refused for. The switch's order
-// is not ours, so numbers are small ones whose sums are exact in any order.
+// Multicast memory: how an object comes about, what it is refused for, and all collectives over it,
+// of buffers in it and of others. Sums by the switch are of small numbers, which are exact in any
+// order; the other ones have the bits of the reference.
 #include <random>
 #include <string>
 #include <vector>
 
 #include "cuda/driver/multicast.h"
-#include "simt/fused_cases.h"
+#include "simt/multimem_cases.h"
 #include "support/catch.h"
 #include "support/sample.h"
 
 namespace tutti {
 namespace {
 
-using test::Buffer;
 using test::Case;
 using test::DeviceRanks;
+using test::Lies;
+using test::MulticastRanks;
 using test::said;
 
-using test::kBytes;
-constexpr std::size_t kRounds = 3;
+constexpr std::size_t kHalf = std::size_t{512} << 10;
+constexpr std::size_t kGranule = std::size_t{2} << 20;
 
 exec::CudaMeshOptions options_for(int ranks) {
   exec::CudaMeshOptions options;
@@ -29,115 +31,105 @@ exec::CudaMeshOptions options_for(int ranks) {
   return options;
 }
 
-TEST_CASE("all-reduce on multicast memory") {
+TEST_CASE("collectives over multicast memory, from plain buffers and from such memory") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
   std::mt19937_64 random(seed);
-  for (int n = 1; n <= 8; ++n) {
+  const std::vector<int> counts = test::kSanitized ? std::vector{3, 8} : std::vector{1, 2, 3, 5, 8};
+  for (const int n : counts) {
     const exec::CudaMeshOptions options = options_for(n);
     std::string complaint;
     const auto ranks = DeviceRanks::open(options, complaint);
     REQUIRE(complaint == "");
-    const auto memory = exec::CudaMulticast::create(options.devices, kBytes, options.lanes);
-    REQUIRE(memory);
-    for (const DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16}) {
-      Case test;
-      test.type = type;
-      test.ranks = n;
-      test.exact = true;
-      test.in_place = random() % 2 == 0;
-      const std::size_t unit = 16 / size_of(type);
-      test.count = random() % 3000 / unit * unit;
-      test::shuffle_threads(random() % 2 == 0 ? 0 : random());
-      REQUIRE(test::run_multimem(*ranks, **memory, test, random()) == "");
-    }
-  }
-  test::shuffle_threads(0);
-}
-
-TEST_CASE("broadcast on multicast memory, from any root") {
-  const auto seed = Catch::rngSeed();
-  INFO("--rng-seed " << seed);
-  std::mt19937_64 random(seed);
-  for (const int n : {1, 2, 3, 8}) {
-    const exec::CudaMeshOptions options = options_for(n);
-    std::string complaint;
-    const auto ranks = DeviceRanks::open(options, complaint);
+    MulticastRanks memory(*ranks, n, kHalf, options.lanes, complaint);
     REQUIRE(complaint == "");
-    const auto memory = exec::CudaMulticast::create(options.devices, kBytes, options.lanes);
-    REQUIRE(memory);
-    const auto root = static_cast<std::size_t>(random()) % static_cast<std::size_t>(n);
-    const std::size_t bytes = random() % 9000 / 16 * 16;
-    Case test;
-    test.type = DataType::kUint8;
-    test.ranks = n;
-    test.count = bytes;
-    test::shuffle_threads(random());
-    // The root's input is in its own part of the memory, or elsewhere.
-    const bool inside = random() % 2 == 0;
-    std::vector<std::vector<Buffer>> inputs;
-    for (std::size_t round = 0; round < kRounds; ++round) {
-      inputs.push_back(DeviceRanks::make_inputs(test, random()));
-    }
-    auto results = inputs;
-    const auto buffers = ranks->make_buffers(test, inputs[0]);
-    complaint = ranks->each([&](std::size_t rank) {
-      std::byte* input = inside ? (*memory)->data(rank) : buffers[rank]->input;
-      std::string wrong;
-      for (std::size_t round = 0; round < kRounds; ++round) {
-        ranks->copy_in(rank, input, inputs[round][rank].data(), bytes);
-        wrong += said(ranks->mesh().launch_multimem_broadcast(
-            static_cast<int>(rank), **memory, static_cast<int>(root), input, kBytes / 2, bytes,
-            ranks->stream(rank)));
-        ranks->copy_out(rank, results[round][rank].data(), (*memory)->data(rank) + kBytes / 2,
-                        bytes);
-      }
-      return wrong;
-    });
-    REQUIRE(complaint == "");
-    for (std::size_t round = 0; round < kRounds; ++round) {
-      for (std::size_t rank = 0; rank < static_cast<std::size_t>(n); ++rank) {
-        INFO(n << " ranks, root " << root << ", rank " << rank << ", call " << round);
-        REQUIRE(results[round][rank] == inputs[round][root]);
+    for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter,
+                                        Collective::kAllGather, Collective::kBroadcast}) {
+      for (const bool any_order : {false, true}) {
+        for (const DataType type :
+             {DataType::kFloat32, DataType::kFloat16, DataType::kBfloat16, DataType::kUint8}) {
+          Case test;
+          test.collective = collective;
+          test.type = type;
+          test.ranks = n;
+          test.root = static_cast<int>(random() % static_cast<unsigned>(n));
+          test.op = !any_order && random() % 2 == 0 ? ReduceOp::kAvg : ReduceOp::kSum;
+          test.exact = any_order;
+          Lies lies{random() % 2 == 0, random() % 2 == 0};
+          lies.input = lies.input && reduces(collective);
+          lies.output = lies.output && collective != Collective::kReduceScatter;
+          test.count = 1 + random() % 6000;
+          // What lies there is of whole vectors.
+          if (lies.input || lies.output) test.count = (test.count + 15) / 16 * 16;
+          test.in_place = !lies.input && !lies.output && random() % 2 == 0;
+          test.misalign = random() % 3 == 0 ? size_of(type) : 0;
+          const exec::CudaMultimem how{collective, test.root, any_order};
+          if (!ranks->mesh().takes_multimem(type, test.op, how)) continue;
+          INFO("input there: " << lies.input << ", output there: " << lies.output << ", any order "
+                               << any_order);
+          test::shuffle_threads(random() % 2 == 0 ? 0 : random());
+          REQUIRE(memory.run(test, any_order, lies, random()) == "");
+        }
       }
     }
   }
   test::shuffle_threads(0);
 }
 
-TEST_CASE("multicast memory takes whole granules of a device, and no more") {
-  std::size_t before = 0, after = 0, total = 0;
-  for (const std::size_t bytes : {std::size_t{1}, std::size_t{5} << 20}) {
-    cudaMemGetInfo(&before, &total);
-    const auto memory = exec::CudaMulticast::create({0, 1}, bytes, 4);
-    REQUIRE(memory);
-    cudaMemGetInfo(&after, &total);
-    CHECK(before - after >= bytes);
-    CHECK(before - after < bytes + (std::size_t{2} << 20) + 4096);
-  }
-}
-
-TEST_CASE("what multicast memory can't do is refused") {
-  const auto twice = exec::CudaMulticast::create({0, 0}, kBytes, 1);
-  REQUIRE(!twice);
-  REQUIRE(twice.error().what == "multicast memory: each rank needs a device of its own");
-  const exec::CudaMeshOptions options = options_for(2);
+TEST_CASE("what is not taken over multicast memory") {
   std::string complaint;
-  const auto ranks = DeviceRanks::open(options, complaint);
+  const auto ranks = DeviceRanks::open(options_for(2), complaint);
   REQUIRE(complaint == "");
-  const auto memory = exec::CudaMulticast::create(options.devices, kBytes, options.lanes);
-  REQUIRE(memory);
-  const auto refused = [&](DataType type, std::size_t input, std::size_t count) {
-    const Status status = ranks->mesh().launch_multimem_all_reduce(0, **memory, type, input, 0,
-                                                                   count, ranks->stream(0));
-    return status ? "" : status.error().what;
+  const auto takes = [&](Collective collective, DataType type, ReduceOp op, bool any_order) {
+    return ranks->mesh().takes_multimem(type, op, {collective, 0, any_order});
   };
-  REQUIRE(refused(DataType::kFloat64, 0, 4) ==
-          "a multimem all-reduce of float64; it takes float32, float16 and bfloat16");
-  REQUIRE(refused(DataType::kFloat32, 0, 3) ==
-          "a multimem all-reduce: 12 bytes at 0; multiples of 16 within 524288 are possible");
-  REQUIRE(refused(DataType::kFloat32, kBytes, 4) ==
-          "a multimem all-reduce: 16 bytes at 524288; multiples of 16 within 524288 are possible");
+  CHECK(takes(Collective::kAllReduce, DataType::kFloat32, ReduceOp::kSum, true));
+  CHECK(takes(Collective::kAllReduce, DataType::kFloat16, ReduceOp::kAvg, false));
+  CHECK(takes(Collective::kBroadcast, DataType::kFloat64, ReduceOp::kSum, false));
+  CHECK_FALSE(takes(Collective::kAllReduce, DataType::kFloat64, ReduceOp::kSum, true));
+  CHECK_FALSE(takes(Collective::kAllReduce, DataType::kFloat32, ReduceOp::kAvg, true));
+  CHECK_FALSE(takes(Collective::kAllReduce, DataType::kFloat32, ReduceOp::kMax, false));
+  CHECK_FALSE(takes(Collective::kReduceScatter, DataType::kFloat32, ReduceOp::kSum, false));
+  CHECK_FALSE(takes(Collective::kAllToAll, DataType::kFloat32, ReduceOp::kSum, true));
+  const Status refused =
+      ranks->mesh().launch_multimem(0, {}, {Collective::kAllToAll}, {}, ranks->stream(0));
+  REQUIRE(!refused);
+  CHECK(refused.error().what == "a collective over multicast memory: all_to_all of float32 by sum");
+}
+
+TEST_CASE("a multicast object is bound once all devices were added, and as a whole") {
+  exec::CudaMulticastName name;
+  auto odd = exec::CudaMulticast::make(2, 12345, name);
+  REQUIRE(!odd);
+  CHECK(odd.error().what == "multicast memory: 12345 bytes; multiples of 2097152 are possible");
+  auto first = exec::CudaMulticast::make(2, kGranule, name);
+  REQUIRE(first);
+  auto second = exec::CudaMulticast::open(name, kGranule, Deadline::after(std::chrono::minutes(5)));
+  REQUIRE(second);
+  auto memory = exec::CudaMemory::allocate_for_peers(0, kGranule);
+  REQUIRE(memory);
+  REQUIRE(first->add(0));
+  CHECK_FALSE(second->add(0));               // A device twice.
+  CHECK_FALSE(first->bind(memory->data()));  // The other one is not there yet.
+  REQUIRE(second->add(1));
+  REQUIRE(first->bind(memory->data()));
+  CHECK_FALSE(first->bind(memory->data()));
+  CHECK(first->map());
+}
+
+TEST_CASE("what was bound to a multicast object is free when all have left it") {
+  std::size_t before = 0, after = 0, total = 0;
+  cudaMemGetInfo(&before, &total);
+  {
+    std::string complaint;
+    const auto ranks = DeviceRanks::open(options_for(2), complaint);
+    const MulticastRanks memory(*ranks, 2, kHalf, 3, complaint);
+    REQUIRE(complaint == "");
+    cudaMemGetInfo(&after, &total);
+    CHECK(after < before);
+  }
+  cudaMemGetInfo(&after, &total);
+  CHECK(after == before);
 }
 
 }  // namespace

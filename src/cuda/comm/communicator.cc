@@ -48,12 +48,28 @@ const exec::CudaCall& DeviceCommunicator::State::call_of(const Request& request)
   return call;
 }
 
+std::optional<exec::CudaMultimem> DeviceCommunicator::State::multimem_of(
+    const Request& request) const {
+  exec::CudaMultimem how;
+  how.collective = request.collective;
+  how.root = has_root(request.collective) ? request.root.value : 0;
+  // As it was estimated: what the switch can't add up goes by the plan that is next.
+  how.any_order = rank.settings.contract == Contract::kRelaxed;
+  if (!rank.mesh->takes_multimem(request.type, request.reduction.op, how)) return std::nullopt;
+  if (reduces(how.collective)) how.input = memory.multicast_of(request, true);
+  if (how.collective != Collective::kReduceScatter)
+    how.output = memory.multicast_of(request, false);
+  return how;
+}
+
 Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t stream) {
   return in_order(stream, [&] {
     const int me = rank.me.value;
     const exec::CudaCall& call = call_of(request);
     if (plans.is_eager(request)) return rank.mesh->launch_one_shot(me, call, stream);
     const PlanCache::Route& route = plans.route(request, memory.mapped_of(request));
+    if (const auto how = route.multimem ? multimem_of(request) : std::nullopt)
+      return rank.mesh->launch_multimem(me, call, *how, memory.multicast().staging, stream);
     if (route.two_shot && rank.mesh->check_two_shot(call))
       return rank.mesh->launch_two_shot(me, call, stream);
     return rank.mesh->launch(me, *route.plan, call, stream);
@@ -62,7 +78,7 @@ Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t st
 
 std::size_t DeviceCommunicator::State::device_bytes() const {
   return rank.mesh->rings().bytes() + rank.sample.memory.size() +
-         rank.between_hosts.gpudirect.bytes() + plans.bytes();
+         rank.between_hosts.gpudirect.bytes() + memory.multicast().memory.size() + plans.bytes();
 }
 
 std::string DeviceCommunicator::State::describe() const {
@@ -92,6 +108,10 @@ std::string DeviceCommunicator::State::describe() const {
   text += rank.topology.why_not.empty()
               ? fmt::format("plans by: {}\n", rank.topology.source)
               : fmt::format("plans without the host's topology: {}\n", rank.topology.why_not);
+  text += memory.multicast().why_not.empty()
+              ? fmt::format("multicast memory: {:.2f} MiB of this rank's for staging\n",
+                            mib(memory.multicast().memory.size()))
+              : fmt::format("no multicast memory: {}\n", memory.multicast().why_not);
   text += memory.describe();
   if (rank.network() != nullptr) {
     text += fmt::format("{} hosts, joined by {}; host memory for rings between them: {:.2f} MiB\n",

@@ -2,8 +2,9 @@
 // ranks, they meet five times. Each rank says which device it has, and where; how it reaches the
 // others'; whose writes have come; where its memory is; and whether that could be mapped. After the
 // third time ranks of several hosts agree on where slots are, and open a network; after the fourth
-// they learn the graph of their hosts. Each time every rank also says whether it failed, so that
-// all give up together, with the reason of the first that failed.
+// they learn the graph of their hosts; after the last they make multicast memory where the graph
+// says that they can. Each time every rank also says whether it failed, so that all give up
+// together, with the reason of the first that failed.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -320,6 +321,10 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   if (status) status = state->order.make();
   if (status) status = Watcher::instance().add(state->health);
   TUTTI_RETURN_IF_ERROR(exchange_status(self.control, status));
+  make_multicast(self, state->memory);
+  // Whether ranks can go on: what is in the way of multicast memory alone is no error.
+  TUTTI_RETURN_IF_ERROR(exchange_status(self.control, ok()));
+  self.machine.no_multicast = state->memory.multicast().why_not;
   self.created_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   arrive(self.token);

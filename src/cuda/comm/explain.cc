@@ -67,6 +67,12 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   bool packed = false;
   for (planner::Candidate& one : list) {  // The first that kernels can run is taken.
     if (!one.refused.empty()) break;
+    if (one.multicast && multimem_of(request)) break;
+    if (one.multicast) {
+      one.refused = fmt::format("takes no {} by {}", to_string(request.type),
+                                to_string(request.reduction.op));
+      continue;
+    }
     const planner::DeviceRecipe made =
         planner::device_recipe(*one.algorithm, asked, rank.machine, one.lanes);
     TUTTI_TRY(const auto* verified, planner::prepare(made.recipe));

@@ -122,9 +122,12 @@ class Maker {
   Result<GraphCosts> run(std::span<const std::shared_ptr<const Graph>> hosts) {
     TUTTI_RETURN_IF_ERROR(join(hosts));
     TUTTI_RETURN_IF_ERROR(find_devices());
-    MachineCost cost(costs_.graph, Groups{costs_.devices, static_cast<int>(devices_.size()), 1});
+    MachineCost cost(costs_.graph,
+                     Groups{costs_.devices, static_cast<int>(costs_.devices.size()), 1});
     costs_.resources = cost.model(*find_protocol(kProtocol)).resources;
     costs_.memories = static_cast<std::uint32_t>(2 * costs_.graph.links.size());
+    const Protocol& switched = *find_protocol(kMulticastProtocol);
+    if (cost.has(switched)) costs_.multicast = cost.model(switched).resources;
     if (by_figure_) set_figures();
     TUTTI_RETURN_IF_ERROR(find_local(cost));
     if (hosts.size() > 1) TUTTI_RETURN_IF_ERROR(find_remote(cost));
@@ -461,7 +464,13 @@ DeviceBound graph_bound(const GraphCosts& costs, const Request& request,
                         const DeviceMachine& machine) {
   if (costs.devices.size() < machine.device_of.size())
     return {0, "none is known where ranks share a device"};
-  const auto pattern = pattern_of(request.shape.collective);
+  auto pattern = pattern_of(request.shape.collective);
+  // Switches that add up have every cut crossed by the message once in each direction, as in a
+  // broadcast.
+  const bool joins = !costs.multicast.empty() && machine.no_multicast.empty();
+  if (joins && request.shape.collective == Collective::kAllReduce &&
+      request.contract == Contract::kRelaxed)
+    pattern = topology::Pattern::kBroadcast;
   if (!pattern) {
     return {least_us(costs, request, machine),
             "bytes into and out of each device over all of its links"};

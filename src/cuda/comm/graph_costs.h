@@ -41,6 +41,8 @@ struct GraphCosts {
   std::string between_hosts;              // In words; empty: there is one host.
   std::vector<plan::Resource> resources;  // Link directions; from `memories` on memories by device.
   std::uint32_t memories = 0;
+  /// The same where switches multicast and add up (NVLS); empty: they don't between these devices.
+  std::vector<plan::Resource> multicast;
   /// What ranks of one host take, in resources from the host's first on; equal ones once.
   std::vector<Uses> local;
   std::vector<std::uint32_t> first_resource;         // By host.

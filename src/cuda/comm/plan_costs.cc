@@ -4,11 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/interpreter.h"
 #include "plan/chunks.h"
+#include "planner/kernel_phases.h"
 
 namespace tutti::planner {
 namespace {
 
+constexpr int kMeetings = 2;  // Of all ranks, in a call over multicast memory: before it and after.
 /// How much faster a plan has to be laid out otherwise, and with twice the lanes.
 constexpr double kWorthLayout = 0.98, kWorthLanes = 0.98;
 /// As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
@@ -57,8 +60,34 @@ std::string DevicePlanCosts::refusal(const Algorithm& algorithm, std::uint32_t /
   return fmt::format("takes more than the {} lanes that there are", machine_.lanes);
 }
 
+std::optional<std::string> DevicePlanCosts::multicast_refusal(const Request& request) const {
+  const Collective collective = request.shape.collective;
+  const bool gathers = collective == Collective::kAllGather || collective == Collective::kBroadcast;
+  const bool sums =
+      collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+  if (multicast_ == nullptr || (!gathers && !sums)) return std::nullopt;
+  const bool canonical = sums && request.contract == Contract::kDeterministic;
+  if (canonical && collective == Collective::kReduceScatter)
+    return "switches add up in an order of their own (relaxed)";
+  if (canonical && machine_.device_of.size() > cuda::kMostSources)
+    return fmt::format("a sum in canonical order is of up to {} ranks", cuda::kMostSources);
+  return machine_.no_multicast;
+}
+
 std::optional<double> DevicePlanCosts::estimate_us(const Candidate& candidate,
                                                    const Request& request) const {
+  if (candidate.multicast) {
+    // As if with slots: they stand for the staging memory.
+    Request plain = request;
+    plain.mapped = {};
+    plain.orders.clear();
+    Candidate same = candidate;
+    same.multicast = false;
+    same.lanes = multicast_->lanes(*same.algorithm, plain, 0, 0);
+    const auto us = multicast_->estimate_us(same, plain);
+    if (!us) return us;
+    return *us + kMeetings * (kKernelPhases.slots_lane_us() + kKernelPhases.flag_us);
+  }
   Layout layout = layout_of(*candidate.algorithm, request);
   layout.lanes = candidate.lanes;
   return time_of(*candidate.algorithm, request, layout);
@@ -126,7 +155,8 @@ const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algor
     compete({.ordered = true, .mapped = request.mapped});
   // Ranks that touch each other's buffers meet before and after: slots may be faster.
   if (request.mapped) compete({.ordered = layout.ordered});
-  if (own(algorithm, request) <= machine_.packed_lanes && request.bytes <= kMostPackedBytes)
+  if (packed_ && own(algorithm, request) <= machine_.packed_lanes &&
+      request.bytes <= kMostPackedBytes)
     compete({.packed = true});
   return layout;
 }
@@ -165,7 +195,7 @@ std::optional<double> DevicePlanCosts::simulated_us(const Recipe& recipe, const 
                                                     std::size_t bytes) const {
   const auto made = prepare(recipe);
   if (!made || events_of((*made)->plan) > kMostPlanEvents) return std::nullopt;
-  plan::CostModel model = layout.packed ? packed_ : model_;
+  plan::CostModel model = layout.packed ? *packed_ : model_;
   model.most_lanes = layout.lanes;
   model.most_events = kMostEvents;
   // Half of a packed slot is data.

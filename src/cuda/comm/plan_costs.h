@@ -5,6 +5,7 @@
 // for counts as it does in the simulator of machines (planner/simulate).
 #pragma once
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -19,11 +20,18 @@ namespace tutti::planner {
 /// Keeps what it has estimated. Not for several threads at a time.
 class DevicePlanCosts final : public PlanCosts {
  public:
-  /// `packed`: what plans over packed slots cost. The machine has to outlive this.
-  DevicePlanCosts(const DeviceMachine& machine, plan::CostModel model, plan::CostModel packed)
-      : machine_(machine), model_(std::move(model)), packed_(std::move(packed)) {}
+  /// `packed`: what plans over packed slots cost, if there are such; `multicast`: what calls over
+  /// multicast memory cost. The machine has to outlive this.
+  DevicePlanCosts(const DeviceMachine& machine, plan::CostModel model,
+                  std::optional<plan::CostModel> packed = std::nullopt,
+                  std::unique_ptr<const DevicePlanCosts> multicast = nullptr)
+      : machine_(machine),
+        model_(std::move(model)),
+        packed_(std::move(packed)),
+        multicast_(std::move(multicast)) {}
 
   std::string_view overrides() const override { return machine_.overrides; }
+  std::optional<std::string> multicast_refusal(const Request& request) const override;
   /// The fewest beyond which twice as many save too little time.
   std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
                       std::uint32_t by_source) const override;
@@ -61,7 +69,9 @@ class DevicePlanCosts final : public PlanCosts {
                                      std::size_t bytes) const;
 
   const DeviceMachine& machine_;
-  const plan::CostModel model_, packed_;
+  const plan::CostModel model_;
+  const std::optional<plan::CostModel> packed_;
+  const std::unique_ptr<const DevicePlanCosts> multicast_;  // Null: there is no such memory.
   // As far as asked for. By algorithm and bytes; and on orders or not, what is mapped, packed or
   // not, and lanes: microseconds.
   mutable std::map<std::pair<const Algorithm*, std::size_t>, Layout> layouts_;

@@ -86,7 +86,18 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
   const planner::Request asked = planner_request(request, mapped);
   TUTTI_TRY(const auto plans, planner::device_plans(asked, rank_.machine));
   std::string refused;
+  bool multimem = false;
   for (const planner::Candidate& one : plans) {
+    const std::string what = fmt::format(
+        "  {} up to {} bytes{}: ", to_string(request.collective),
+        planner::device_size_class(asked.bytes),
+        has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "");
+    if (one.multicast) {  // A plan follows, for the calls that kernels can't do so.
+      multimem = true;
+      multicast_choices_ +=
+          fmt::format("{}{}, estimated {:.0f} us\n", what, one.name(), one.microseconds);
+      continue;
+    }
     const planner::DeviceRecipe made =
         planner::device_recipe(*one.algorithm, asked, rank_.machine, one.lanes);
     TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(made.recipe));
@@ -100,18 +111,16 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
       if (!loaded) return std::move(loaded.error());
       found = plans_.emplace(std::pair(verified, made.packed), *std::move(loaded)).first;
     }
-    auto words = fmt::format(
-        "  {} up to {} bytes{}: {}{}{}, {} times its lanes, estimated {:.0f} us\n",
-        to_string(request.collective), planner::device_size_class(asked.bytes),
-        has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
-        plan_in_words(*one.algorithm, verified->plan), trees_in_words(*one.algorithm, asked.shape),
-        made.packed ? " over packed slots" : "", one.lanes, one.microseconds);
+    auto words = fmt::format("{}{}{}{}, {} times its lanes, estimated {:.0f} us\n", what,
+                             plan_in_words(*one.algorithm, verified->plan),
+                             trees_in_words(*one.algorithm, asked.shape),
+                             made.packed ? " over packed slots" : "", one.lanes, one.microseconds);
     choices_.push_back({std::move(words), verified->plan});
     // Without slots ranks only touch each other's buffers.
     const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };
     const bool two_shot =
         one.algorithm->name == "two_shot" && !exec::any_location(verified->plan, is_slot);
-    return Route{&found->second, two_shot};
+    return Route{&found->second, two_shot, multimem};
   }
   return Error{Code::kUnsupported, refused, rank_.me};
 }
@@ -121,7 +130,7 @@ std::string PlanCache::choices() const {
       rank_.network() == nullptr
           ? ""
           : fmt::format("{}", fmt::join(rank_.network()->nics().names, " and "));
-  std::string text;
+  std::string text = multicast_choices_;
   for (const Choice& one : choices_) {
     text += one.words;
     text += plan::lanes_in_words(one.plan, {rank_.me.value, rank_.machine.hosts.of, nics}, "    ");

@@ -21,6 +21,7 @@ class PlanCache {
   struct Route {
     const exec::CudaPlan* plan = nullptr;
     bool two_shot = false;  // Take the kernel that stands for the plan, if it takes the call.
+    bool multimem = false;  // Go over multicast memory before, if that takes the call.
   };
 
   /// The rank has to outlive this.
@@ -64,6 +65,7 @@ class PlanCache {
     const plan::Plan& plan;  // Lives as long as the process.
   };
   std::vector<Choice> choices_;
+  std::string multicast_choices_;  // Lines, of calls that go over multicast memory.
 };
 
 }  // namespace tutti

@@ -90,6 +90,24 @@ Status RegisteredMemory::open_others(Entry& made, const std::vector<exec::CudaNa
 Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
   if (in_group()) return invalid("register_memory is not for groups; end the group first");
   TUTTI_RETURN_IF_ERROR(check_reach(rank_.machine));
+  TUTTI_TRY(Entry made, join(data, bytes, window));
+  list_.push_back(std::move(made));
+  return ok();
+}
+
+Status RegisteredMemory::add_staging(const exec::CudaMemory& memory,
+                                     exec::CudaMulticastStaging& staging) {
+  TUTTI_TRY(Entry made, join(memory.data(), memory.size(), false));
+  if (made.on_all == nullptr) return Error{Code::kUnsupported, made.no_multicast};
+  staging.multicast = made.on_all;
+  staging.own = made.data;
+  staging.everywhere = made.everywhere;
+  staging_ = std::move(made);
+  return ok();
+}
+
+/// Has all ranks map each other's memory, and joins it by multicast where the communicator does so.
+Result<RegisteredMemory::Entry> RegisteredMemory::join(void* data, std::size_t bytes, bool window) {
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
   Entry made;
@@ -114,8 +132,15 @@ Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
   if (status) status = open_others(made, names);
   TUTTI_RETURN_IF_ERROR(exchange_status(rank_.control, status));
   made.number = ++registrations_;
-  list_.push_back(std::move(made));
-  return ok();
+  if (!multicast_.why_not.empty()) return made;
+  auto multicast = join_multicast(rank_, names);
+  if (multicast) {
+    made.multicast = *std::move(multicast);
+    made.on_all = made.multicast.data() + names[rank_.index()].offset;
+  } else {
+    made.no_multicast = std::move(multicast.error().what);
+  }
+  return made;
 }
 
 Status RegisteredMemory::close_window(void* data) {
@@ -190,6 +215,14 @@ plan::Mapped RegisteredMemory::mapped_of(const Request& request) const {
           place_of(request, false).memory != nullptr};
 }
 
+std::byte* RegisteredMemory::multicast_of(const Request& request, bool input) const {
+  const Place place = place_of(request, input);
+  if (place.memory == nullptr || place.memory->on_all == nullptr) return nullptr;
+  std::byte* const at = place.memory->on_all + place.offset;
+  const std::size_t block = request.count * size_of(request.type);
+  return exec::CudaMultimem::takes(at, block) ? at : nullptr;
+}
+
 void RegisteredMemory::add_peers(const Request& request, exec::CudaCall& call) const {
   const Place input = place_of(request, true), output = place_of(request, false);
   input.list(call.peer_inputs);
@@ -211,8 +244,16 @@ std::string RegisteredMemory::describe() const {
   if (list_.empty()) return {};
   std::size_t bytes = 0;
   for (const Entry& one : list_) bytes += one.bytes;
-  return fmt::format("registered memory: {} times, {:.2f} MiB\n", list_.size(),
-                     static_cast<double>(bytes) / (1 << 20));
+  std::string text = fmt::format("registered memory: {} times, {:.2f} MiB\n", list_.size(),
+                                 static_cast<double>(bytes) / (1 << 20));
+  if (staging_) {
+    for (const Entry& one : list_) {
+      text += one.on_all != nullptr ? fmt::format("  number {}: multicast memory\n", one.number)
+                                    : fmt::format("  number {}: not multicast memory: {}\n",
+                                                  one.number, one.no_multicast);
+    }
+  }
+  return text;
 }
 
 // ---- Memory that peers can map ----

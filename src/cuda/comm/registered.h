@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cuda/comm/device_rank.h"
 #include "cuda/comm/launch_order.h"
+#include "cuda/comm/multicast.h"
 
 namespace tutti {
 
@@ -26,6 +28,9 @@ class RegisteredMemory {
     std::vector<std::byte*> everywhere;  // By rank, as this process sees it; null: another host's.
     std::uint64_t number = 0;            // Counts registrations, alike on all ranks.
     bool window = false;                 // Each rank closes it for itself.
+    exec::CudaMulticast multicast;       // For all that was allocated there,
+    std::byte* on_all = nullptr;         // and what stands for `data` of all ranks; null: nothing,
+    std::string no_multicast;            // as this says.
   };
   /// A place in registered memory.
   struct Place {
@@ -48,6 +53,12 @@ class RegisteredMemory {
   /// Both have to outlive this.
   RegisteredMemory(DeviceRank& rank, const LaunchOrder& order) : rank_(rank), order_(order) {}
 
+  /// Registers memory for staging, of the communicator itself, and says where it is. An error, on
+  /// all ranks: it can't be multicast memory. Collective.
+  Status add_staging(const exec::CudaMemory& memory, exec::CudaMulticastStaging& staging);
+  MulticastMemory& multicast() { return multicast_; }
+  const MulticastMemory& multicast() const { return multicast_; }
+
   // Collective, but for close_window; as DeviceCommunicator has them.
   Status add(void* data, std::size_t bytes, bool window);
   Status remove(void* data);
@@ -58,6 +69,9 @@ class RegisteredMemory {
   plan::Mapped mapped_of(const Request& request) const;
   /// Sets where the call's buffers are on all ranks.
   void add_peers(const Request& request, exec::CudaCall& call) const;
+  /// The addresses that stand for all ranks' input or output of the call; null: there is none, or
+  /// kernels can't use it (CudaMultimem).
+  std::byte* multicast_of(const Request& request, bool input) const;
   /// A hash of some places' numbers (CudaCall::places); 0: all are in none.
   static std::uint64_t places_of(std::initializer_list<std::uint64_t> numbers);
 
@@ -65,6 +79,7 @@ class RegisteredMemory {
   std::string describe() const;
 
  private:
+  Result<Entry> join(void* data, std::size_t bytes, bool window);
   Status export_own(Entry& made, exec::CudaName& name) const;
   Status open_others(Entry& made, const std::vector<exec::CudaName>& names) const;
   Place place_of(const Request& request, bool input) const;
@@ -72,6 +87,8 @@ class RegisteredMemory {
   DeviceRank& rank_;
   const LaunchOrder& order_;
   std::vector<Entry> list_;  // In the order of registrations.
+  MulticastMemory multicast_;
+  std::optional<Entry> staging_;  // Unless there is no multicast memory.
   std::uint64_t registrations_ = 0;
 };
 

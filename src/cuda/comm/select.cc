@@ -153,6 +153,28 @@ plan::CostModel cost_model(const DeviceMachine& machine) {
   return model;
 }
 
+/// What calls over multicast memory pay; none: there is no such thing here. Where sums are
+/// canonical, switches only multicast.
+std::unique_ptr<const DevicePlanCosts> multicast_costs(const Request& request,
+                                                       const DeviceMachine& machine) {
+  if (machine.graph == nullptr || machine.graph->multicast.empty()) return nullptr;
+  plan::CostModel model = graph_model(machine);
+  model.resources = machine.graph->multicast;
+  for (plan::Resource& at : model.resources) {
+    if (request.contract == Contract::kDeterministic && at.joins == plan::Resource::Joins::kReduce)
+      at.joins = plan::Resource::Joins::kNothing;
+  }
+  const Protocol& protocol = *find_protocol(kMulticastProtocol);
+  model.lane_us = protocol.lane_us;
+  model.lane_gigabytes_per_second = protocol.lane_gigabytes_per_second;
+  model.link = [link = std::move(model.link), us = protocol.hop_us.nvlink](Rank from, Rank to) {
+    plan::Path path = link(from, to);
+    path.own.latency_us = us;
+    return path;
+  };
+  return std::make_unique<const DevicePlanCosts>(machine, std::move(model));
+}
+
 /// What the one-shot kernel and plans over packed slots pay: flags lie beside data.
 plan::CostModel packed_model(const DeviceMachine& machine) {
   plan::CostModel model = cost_model(machine);
@@ -169,8 +191,10 @@ plan::CostModel packed_model(const DeviceMachine& machine) {
   return model;
 }
 
-DevicePlanCosts costs_of(const DeviceMachine& machine) {
-  return {machine, cost_model(machine), packed_model(machine)};
+DevicePlanCosts costs_of(const Request& request, const DeviceMachine& machine) {
+  std::optional<plan::CostModel> packed;
+  if (machine.packed_lanes > 0) packed = packed_model(machine);
+  return {machine, cost_model(machine), std::move(packed), multicast_costs(request, machine)};
 }
 
 /// What one way has of its own: its kind, the links that it takes (within hosts), and what it
@@ -333,7 +357,7 @@ plan::Mapped device_maps(Collective collective, const DeviceMachine& machine) {
 
 DeviceRecipe device_recipe(const Algorithm& algorithm, const Request& request,
                            const DeviceMachine& machine, std::uint32_t lanes) {
-  const DevicePlanCosts costs = costs_of(machine);
+  const DevicePlanCosts costs = costs_of(request, machine);
   Request of_class = request;
   of_class.bytes = device_size_class(request.bytes);
   return costs.recipe(algorithm, of_class, lanes);
@@ -352,7 +376,7 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
   const Algorithm* same = find_algorithm(request.shape.collective, "one_shot");
   if (request.shape.rank_count > static_cast<int>(cuda::kMostSources) || same == nullptr) return 0;
   if (chosen.forced == kEagerName) return machine.eager_bytes;
-  const DevicePlanCosts costs(machine, packed_model(machine), packed_model(machine));
+  const DevicePlanCosts costs(machine, packed_model(machine));
   Candidate eager;
   eager.algorithm = same;
   for (request.bytes = machine.eager_bytes; request.bytes >= kLeastEager; request.bytes /= 2) {
@@ -366,12 +390,12 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
 
 Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  return candidates(request, costs_of(machine));
+  return candidates(request, costs_of(request, machine));
 }
 
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  return usable_plans(request, costs_of(machine));
+  return usable_plans(request, costs_of(request, machine));
 }
 
 DeviceBound device_bound(const Request& request, const DeviceMachine& machine) {

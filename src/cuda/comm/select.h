@@ -25,6 +25,8 @@ enum class DeviceLink : std::uint8_t { kSame, kNvlink, kPcie, kHost, kNetwork };
 std::string_view to_string(DeviceLink link);
 
 struct GraphCosts;
+/// The protocol of machine_cost.h by which calls over multicast memory are estimated.
+inline constexpr std::string_view kMulticastProtocol = "multimem";
 
 /// Alike on all ranks. It has more than 15 fields: all that choices depend on.
 struct DeviceMachine {
@@ -48,7 +50,8 @@ struct DeviceMachine {
   std::size_t eager_bytes = std::size_t{64} << 10;  // That the one-shot kernel can take.
   bool by_nics = false;    // Ranks go to other hosts by RDMA, so by NICs near them;
   bool gpudirect = false;  // and slots between hosts are in the devices' memories.
-  std::shared_ptr<const GraphCosts> graph = nullptr;  // Null: not known.
+  std::string no_multicast = "there is no multicast memory";  // Why not; empty: there is some.
+  std::shared_ptr<const GraphCosts> graph = nullptr;          // Null: not known.
   DeviceLink link(std::size_t rank, std::size_t peer) const {
     return links[rank * device_of.size() + peer];
   }
@@ -79,7 +82,7 @@ plan::Mapped device_maps(Collective collective, const DeviceMachine& machine);
 /// estimate. Requests of one device_size_class have one answer.
 Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine);
 
-/// Those that can be taken, and never none; kernels may not take all of them. Errors as
+/// Those that can be taken, and never no plan; kernels may not take all of them. Errors as
 /// usable_plans().
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine);
 

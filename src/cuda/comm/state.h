@@ -13,6 +13,7 @@
 // A rank's memory is written by its peers' kernels, so it stays until all ranks have left
 // (leave.cc).
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "cuda/comm/device_rank.h"
@@ -71,6 +72,8 @@ struct DeviceCommunicator::State {
 
  private:
   const exec::CudaCall& call_of(const Request& request);
+  /// How the call goes over multicast memory; none: kernels can't do it. Ranks choose alike.
+  std::optional<exec::CudaMultimem> multimem_of(const Request& request) const;
   /// Calls `launch`, which puts kernels on the stream, in the order of calls.
   template <class Launch>
   Status in_order(cudaStream_t stream, Launch launch) {

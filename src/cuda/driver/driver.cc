@@ -81,6 +81,12 @@ CUmemLocation location_of(int device) {
   return location;
 }
 
+CudaHandle CudaHandle::at(std::byte* data) {
+  CUmemGenericAllocationHandle handle = 0;
+  if (!cuda_driver().has_memory || cuda_driver().retain(&handle, data) != CUDA_SUCCESS) return {};
+  return CudaHandle(handle);
+}
+
 void CudaMapping::Unmap::operator()(std::byte* data) const {
   CUdeviceptr at = address_of(data);
   for (const std::size_t bytes : parts) {

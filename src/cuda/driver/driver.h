@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/result.h"
@@ -46,7 +47,8 @@ inline constexpr unsigned kCudaDriverVersion = 12010;  // The first with all of 
   X(multicast_create, cuMulticastCreate, 12010)              \
   X(multicast_granularity, cuMulticastGetGranularity, 12010) \
   X(add_device, cuMulticastAddDevice, 12010)                 \
-  X(bind, cuMulticastBindMem, 12010)
+  X(bind, cuMulticastBindAddr, 12010)                        \
+  X(unbind, cuMulticastUnbind, 12010)
 
 #define TUTTI_CUDA_OTHER_FUNCTIONS(X) X(range_handle, cuMemGetHandleForAddressRange, 11070)
 
@@ -70,6 +72,30 @@ Status driver_status(CUresult result, const std::string& what);
 Result<CUcontext> context_of(int device);
 
 CUmemLocation location_of(int device);
+
+/// A handle of the driver's, of memory or of a multicast object; released with the object.
+class CudaHandle {
+ public:
+  CudaHandle() = default;
+  explicit CudaHandle(CUmemGenericAllocationHandle handle) : handle_(handle), there_(true) {}
+  CudaHandle(CudaHandle&& other) noexcept { *this = std::move(other); }
+  CudaHandle& operator=(CudaHandle&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    std::swap(there_, other.there_);
+    return *this;
+  }
+  ~CudaHandle() {
+    if (there_) cuda_driver().release(handle_);
+  }
+  /// For memory that the driver mapped; empty for any other.
+  static CudaHandle at(std::byte* data);
+  bool there() const { return there_; }
+  CUmemGenericAllocationHandle get() const { return handle_; }
+
+ private:
+  CUmemGenericAllocationHandle handle_ = 0;
+  bool there_ = false;
+};
 
 /// A range of addresses that memory is mapped to, of whole granules of the driver; unmapped with
 /// the object, which waits for nothing that a device does.

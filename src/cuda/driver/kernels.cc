@@ -27,11 +27,13 @@ std::set<const void*> all_kernels() {
 #include "tutti/reduce_ops.def"
 #undef TUTTI_REDUCE_OP
   };
-  std::set<const void*> kernels = {cuda::messages_kernel(), cuda::multimem_broadcast_kernel(),
-                                   cuda::reach_kernel()};
+  std::set<const void*> kernels = {cuda::messages_kernel(), cuda::reach_kernel()};
   for (const DataType type : kTypes) {
-    kernels.insert({cuda::multimem_all_reduce_kernel(type), cuda::rms_norm_kernel(type),
-                    cuda::sgd_kernel(type)});
+    kernels.insert({cuda::rms_norm_kernel(type), cuda::sgd_kernel(type)});
+    for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather}) {
+      for (const bool any_order : {false, true})
+        kernels.insert(cuda::multimem_kernel(collective, type, any_order));
+    }
     for (const ReduceOp op : kOps) {
       kernels.insert({cuda::interpreter_kernel(type, op), cuda::one_shot_kernel(type, op),
                       cuda::two_shot_kernel(type, op)});

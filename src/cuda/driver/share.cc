@@ -25,31 +25,6 @@ std::byte* pointer_of(CUdeviceptr at) {
 Error unsupported(const std::string& what) { return {Code::kUnsupported, what}; }
 std::string exporting(int device) { return "exporting memory of device " + std::to_string(device); }
 
-/// The handle that memory is mapped to; released with the object.
-class Handle {
- public:
-  Handle() = default;
-  explicit Handle(CUmemGenericAllocationHandle handle) : handle_(handle), there_(true) {}
-  Handle(Handle&& other) noexcept
-      : handle_(other.handle_), there_(std::exchange(other.there_, false)) {}
-  Handle& operator=(Handle&&) = delete;
-  ~Handle() {
-    if (there_) cuda_driver().release(handle_);
-  }
-  /// For memory that the driver mapped; empty for any other.
-  static Handle at(std::byte* data) {
-    CUmemGenericAllocationHandle handle = 0;
-    if (!cuda_driver().has_memory || cuda_driver().retain(&handle, data) != CUDA_SUCCESS) return {};
-    return Handle(handle);
-  }
-  bool there() const { return there_; }
-  CUmemGenericAllocationHandle get() const { return handle_; }
-
- private:
-  CUmemGenericAllocationHandle handle_ = 0;
-  bool there_ = false;
-};
-
 /// Where the allocation, or the mapping, that has the address begins, and its bytes.
 Status range_of(std::byte* data, std::byte*& base, std::size_t& bytes) {
   CUdeviceptr begin = 0;
@@ -105,7 +80,7 @@ Result<CudaExport> CudaExport::of(int device, std::byte* data, std::size_t bytes
   name.device = device;
   if (bytes > kMostBytes)
     return Error{Code::kInvalidArgument, exporting(device) + ": more than 2^46 bytes"};
-  const Handle handle = Handle::at(data);
+  const CudaHandle handle = CudaHandle::at(data);
   if (!handle.there()) {
     TUTTI_RETURN_IF_ERROR(made.name_allocated(bytes));
     return made;
@@ -164,7 +139,7 @@ Status CudaExport::add_parts(std::byte* base, std::size_t bytes, CUmemAllocation
   std::vector<std::size_t> sizes;
   Status status = ok();
   while (status && name_.whole_bytes < bytes) {
-    const Handle handle = Handle::at(base + name_.whole_bytes);
+    const CudaHandle handle = CudaHandle::at(base + name_.whole_bytes);
     std::byte* begin = nullptr;
     std::size_t part = 0;
     status = range_of(base + name_.whole_bytes, begin, part);
@@ -260,7 +235,7 @@ Status CudaImport::add(void* shared, CUmemAllocationHandleType type, std::size_t
   CUmemGenericAllocationHandle handle = 0;
   TUTTI_RETURN_IF_ERROR(driver_status(cuda_driver().import_handle(&handle, shared, type),
                                       "importing memory of another process"));
-  const Handle owned(handle);
+  const CudaHandle owned(handle);
   return mapping_.add(handle, bytes);
 }
 

@@ -28,67 +28,8 @@ bool all_aligned(const List& list) {
   return std::all_of(list.begin(), list.end(), [](const auto* at) { return aligned(at); });
 }
 
-Status check_range(const CudaMulticast& memory, const char* what, std::size_t offset,
-                   std::size_t bytes) {
-  if (offset % 16 == 0 && bytes % 16 == 0 && offset <= memory.size() &&
-      bytes <= memory.size() - offset) {
-    return ok();
-  }
-  return invalid(what, std::to_string(bytes) + " bytes at " + std::to_string(offset) +
-                           "; multiples of 16 within " + std::to_string(memory.size()) +
-                           " are possible");
-}
-
-/// All but the input.
-cuda::MultimemArguments multimem_arguments(const cuda::Arguments& common,
-                                           const CudaMulticast& memory, std::size_t output,
-                                           std::size_t count) {
-  cuda::MultimemArguments arguments;
-  arguments.common = common;
-  arguments.common.count = count;
-  arguments.output = memory.multicast() + output;
-  arguments.counters = memory.counters();
-  arguments.arrived = memory.arrived(common.rank);
-  arguments.rounds = memory.rounds(common.rank);
-  return arguments;
-}
-
-}  // namespace
-
-Status CudaMesh::launch_multimem_all_reduce(int rank, const CudaMulticast& memory, DataType type,
-                                            std::size_t input, std::size_t output,
-                                            std::size_t count, cudaStream_t stream) {
-  constexpr const char* kWhat = "a multimem all-reduce";
-  const void* kernel = cuda::multimem_all_reduce_kernel(type);
-  TUTTI_RETURN_IF_ERROR(check_type(kernel, kWhat, type));
-  const std::size_t bytes = count * size_of(type);
-  TUTTI_RETURN_IF_ERROR(check_range(memory, kWhat, input, bytes));
-  TUTTI_RETURN_IF_ERROR(check_range(memory, kWhat, output, bytes));
-  if (memory.lanes() < options().lanes) return invalid(kWhat, "its memory has too few lanes");
-  if (count == 0) return ok();
-  auto arguments = multimem_arguments(arguments_of(rank, {}), memory, output, count);
-  arguments.input = memory.multicast() + input;
-  const unsigned blocks = blocks_for(count / options().devices.size(), type);
-  return start(rank, kernel, blocks, &arguments, stream, kWhat);
-}
-
-Status CudaMesh::launch_multimem_broadcast(int rank, const CudaMulticast& memory, int root,
-                                           const std::byte* input, std::size_t output,
-                                           std::size_t bytes, cudaStream_t stream) {
-  constexpr const char* kWhat = "a multimem broadcast";
-  TUTTI_RETURN_IF_ERROR(check_range(memory, kWhat, output, bytes));
-  if (memory.lanes() < options().lanes) return invalid(kWhat, "its memory has too few lanes");
-  if (rank == root && !aligned(input)) return invalid(kWhat, "input is not aligned to 16 bytes");
-  if (bytes == 0) return ok();
-  auto arguments = multimem_arguments(arguments_of(rank, {}), memory, output, bytes);
-  arguments.input = input;
-  arguments.root = static_cast<std::uint32_t>(root);
-  return start(rank, cuda::multimem_broadcast_kernel(), blocks_for(bytes, DataType::kUint8),
-               &arguments, stream, kWhat);
-}
-
-namespace {
 constexpr const char* kRmsNorm = "an all-reduce with RMSNorm";
+
 }  // namespace
 
 Status CudaMesh::check_rms_norm(const CudaRmsNorm& norm) const {

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "cuda/driver/memory.h"
-#include "cuda/driver/multicast.h"
 #include "cuda/mesh/residency.h"
 #include "cuda/mesh/rings.h"
 #include "cuda/mesh/tag.h"
@@ -95,6 +94,31 @@ struct CudaSgd {
   float learning_rate = 0, momentum_factor = 0, weight_decay = 0;
 };
 
+/// Multicast memory of all ranks, for buffers that are not in such (kernels/cuda/multimem.h).
+struct CudaMulticastStaging {
+  std::size_t area_bytes = std::size_t{256} << 10;  // A lane's tile: a multiple of 64 a rank.
+  /// What a mesh of so many lanes takes: a tile for each lane, on both sides, twice.
+  std::size_t bytes(std::uint32_t lanes) const { return 4 * lanes * area_bytes; }
+  std::byte* multicast = nullptr;      // Stands for all ranks'.
+  std::byte* own = nullptr;            // This rank's,
+  std::vector<std::byte*> everywhere;  // and that of each rank, as this one sees it.
+};
+
+/// All-reduce, reduce-scatter, all-gather or broadcast over multicast memory. A sum by the switch
+/// (`any_order`) takes the operation sum alone, a canonical one also avg, for an all-reduce.
+struct CudaMultimem {
+  Collective collective = Collective::kAllReduce;
+  int root = 0;
+  bool any_order = false;
+  /// Addresses that stand for all ranks' buffers; null: it is staged, or a rank's own alone.
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  /// Whether kernels can use a buffer there, with blocks of so many bytes.
+  static bool takes(const std::byte* at, std::size_t block_bytes) {
+    return reinterpret_cast<std::uintptr_t>(at) % 16 == 0 && block_bytes % 16 == 0;
+  }
+};
+
 /// It has more than 20 functions: each kind of kernel has a check and a launch.
 class CudaMesh {
  public:
@@ -140,16 +164,10 @@ class CudaMesh {
   Status launch_two_shot(int rank, const CudaCall& call, cudaStream_t stream);
   Status check_two_shot(const CudaCall& call) const;  // As it will be when launched.
 
-  // On memory of all devices (kernels/cuda/multimem.h), for float32, float16 and bfloat16, in whole
-  // units of 16 bytes; other than that, kUnsupported. Offsets are in bytes of `memory`, multiples
-  // of 16, and the same for all ranks; in place is possible. Sums are of the relaxed contract.
-  Status launch_multimem_all_reduce(int rank, const CudaMulticast& memory, DataType type,
-                                    std::size_t input, std::size_t output, std::size_t count,
-                                    cudaStream_t stream);
-  /// `input` is the root's own, and may be any memory that its device can access.
-  Status launch_multimem_broadcast(int rank, const CudaMulticast& memory, int root,
-                                   const std::byte* input, std::size_t output, std::size_t bytes,
-                                   cudaStream_t stream);
+  /// The same for collectives over multicast memory. kUnsupported: not takes_multimem.
+  Status launch_multimem(int rank, const CudaCall& call, const CudaMultimem& how,
+                         const CudaMulticastStaging& staging, cudaStream_t stream);
+  bool takes_multimem(DataType type, ReduceOp op, const CudaMultimem& how) const;
 
   /// What a model does next, in the same kernel (kernels/cuda/rms_norm.h, sgd.h), for float32,
   /// float16 and bfloat16 and up to eight ranks; else kUnsupported. kInvalidArgument: what is not

@@ -21,6 +21,8 @@ TEST_CASE("a name is for every collective that has it, a pair for one, the last 
   CHECK(read(Collective::kAllReduce, "all_reduce=two_shot,ring").forced == "two_shot");
   CHECK(read(Collective::kBroadcast, "all_reduce=two_shot,ring").forced == "ring");
   CHECK(read(Collective::kAllReduce, "packet").forced == "packet");
+  CHECK(read(Collective::kAllReduce, "nvls").forced == "nvls");
+  CHECK(*override_number(Collective::kAllReduce, "nvls") == 0);  // Hosts have no such thing.
 }
 
 TEST_CASE("a name may say how often its lanes are repeated") {
@@ -33,7 +35,7 @@ TEST_CASE("a name may say how often its lanes are repeated") {
   CHECK(read(Collective::kBroadcast, "all_reduce=two_shot:4,ring:2").lanes == 2);
   CHECK(lanes("^ring,two_shot:3") == 3);
   for (const char* list : {"ring:0", "ring:64", "ring:", "ring:x", "ring:2x", "ring:-1", "ring:2:2",
-                           "packet:2", "^ring:2"}) {
+                           "packet:2", "nvls:2", "^ring:2"}) {
     INFO(list);
     const auto algorithm_override = override_for(Collective::kAllReduce, list, "TUTTI_ALGORITHM");
     const auto number = override_number(Collective::kAllReduce, list);
@@ -47,10 +49,11 @@ TEST_CASE("a name may say how often its lanes are repeated") {
 
 TEST_CASE("with ^ it is forbidden") {
   const Override algorithm_override =
-      read(Collective::kAllReduce, "^ring,all_reduce=^packet,broadcast=^direct");
+      read(Collective::kAllReduce, "^ring,all_reduce=^packet,all_reduce=^nvls,broadcast=^direct");
   CHECK(algorithm_override.forced.empty());
   CHECK(algorithm_override.forbids("ring"));
   CHECK(algorithm_override.forbids("packet"));
+  CHECK(algorithm_override.forbids("nvls"));
   CHECK_FALSE(algorithm_override.forbids("two_shot"));
   CHECK_FALSE(read(Collective::kBroadcast, "reduce=^direct").forbids("direct"));
 }
