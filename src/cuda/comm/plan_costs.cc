@@ -11,7 +11,8 @@
 namespace tutti::planner {
 namespace {
 
-constexpr int kMeetings = 2;  // Of all ranks, in a call over multicast memory: before it and after.
+/// In a call over multicast memory all ranks meet before and after.
+constexpr int kMeetings = 2;
 /// How much faster a plan has to be laid out otherwise, and with twice the lanes.
 constexpr double kWorthLayout = 0.98, kWorthLanes = 0.98;
 /// As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
