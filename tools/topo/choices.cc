@@ -31,7 +31,7 @@ std::string machine_text(const std::string& name) {
 std::string name_of(const TimedChoice& choice) {
   return fmt::format("{}{}", choice.algorithm,
                      choice.eager    ? " (eager)"
-                     : choice.packed ? ", packed"
+                     : choice.packed ? "*"
                                      : "");
 }
 

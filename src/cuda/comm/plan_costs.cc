@@ -162,19 +162,20 @@ const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algor
   return layout;
 }
 
-/// Twice as many, or as many as there may be, as long as each time that saves enough.
+/// Lanes double from the least on: the fewest that more of them are not enough faster than.
 std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
                                                   const Request& request, Layout& layout) const {
-  layout.lanes = least_lanes(algorithm, request, layout);
-  auto us = time_of(algorithm, request, layout);
   const std::uint32_t most = most_lanes(algorithm, request, layout);
-  while (us && layout.lanes < most) {
-    Layout more = layout;
-    more.lanes = std::min(2 * layout.lanes, most);
-    const auto faster = time_of(algorithm, request, more);
-    if (!faster || *faster > kWorthLanes * *us) break;
-    layout = more;
-    us = faster;
+  layout.lanes = least_lanes(algorithm, request, layout);
+  std::optional<double> us;
+  for (Layout more = layout;; more.lanes = std::min(2 * more.lanes, most)) {
+    const auto found = time_of(algorithm, request, more);
+    if (!found) break;
+    if (!us || *found < kWorthLanes * *us) {
+      layout = more;
+      us = found;
+    }
+    if (more.lanes >= most) break;
   }
   return us;
 }
