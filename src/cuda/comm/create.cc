@@ -182,7 +182,7 @@ exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
   if (all_mapped) {
     machine.packed_lanes = options.packed_lanes = std::min(options.lanes, planner::kPackedLanes);
     machine.packed_slot_bytes = options.packed_slot_bytes =
-        packed_slot_bytes(machine.device_of.size());
+        std::min(packed_slot_bytes(machine.device_of.size()), options.slot_bytes);
   }
   return options;
 }
