@@ -301,6 +301,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
     status = self.network()->start(
         [mesh = self.mesh.get(), me = self.me.value] { mesh->rings().abort(me); });
   if (status) status = state->order.make();
+  if (status) status = state->signals.make(self.mesh->rings(), self.me.value);
   if (status) status = Watcher::instance().add(state->health);
   TUTTI_RETURN_IF_ERROR(exchange_status(self.control, status));
   self.created_ms =

@@ -52,6 +52,7 @@ CudaMeshLayout::CudaMeshLayout(const CudaMeshOptions& options)
   states = take(most_blocks * sizeof(cuda::BlockState));
   counts = take(2 * ranks * sizeof(std::uint64_t));
   board = take(cuda::board_bytes(ranks, options.lanes));
+  stream_counters = take(ranks * kStreamCounters * sizeof(std::uint64_t));
   slots = at;
 }
 
