@@ -92,6 +92,9 @@ std::vector<Range> rules_for(const Request& request, const PlannerInputs& inputs
              : network_ranges(hosts.of, hosts.cost);
 }
 
+// The algorithm whose plan copy engines run: it has one round.
+constexpr std::string_view kCopiedAlgorithm = "direct";
+
 // A lane goes on to the next tile when it is done with one. Between hosts that leaves the network
 // idle while a tile is reduced; so there are two.
 constexpr std::uint32_t kNetworkLanes = 2;
@@ -182,6 +185,7 @@ class Listing {
         add(way.name, way.lanes, way.microseconds, evidence);
     }
     add(kEagerName, 1, 0, Evidence::kEstimated);
+    add(kCopyEnginesName, 1, 0, Evidence::kEstimated);
     for (const Algorithm* algorithm : algorithms()) {
       if (algorithm->collective == request_.shape.collective)
         add(algorithm->name, 0, 0, Evidence::kEstimated);
@@ -196,32 +200,38 @@ class Listing {
     if (!list_.empty() && enough_(list_.back())) return;
     Candidate candidate;
     candidate.eager = name == kEagerName;
+    candidate.copy_engines = name == kCopyEnginesName;
     candidate.microseconds = microseconds;
     candidate.evidence = evidence;
     if (!candidate.eager) {
-      candidate.algorithm = find_algorithm(request_.shape.collective, name);
+      candidate.algorithm = find_algorithm(request_.shape.collective,
+                                           candidate.copy_engines ? kCopiedAlgorithm : name);
       if (candidate.algorithm == nullptr) return;  // The table is from elsewhere.
       const std::uint32_t by_user = evidence == Evidence::kForced ? override_.lanes : 0;
-      candidate.lanes = costs_.lanes(*candidate.algorithm, request_, by_user, lanes);
+      if (!candidate.copy_engines)
+        candidate.lanes = costs_.lanes(*candidate.algorithm, request_, by_user, lanes);
     }
-    const auto eager_refusal =
-        candidate.eager ? costs_.eager_refusal(request_) : std::optional<std::string>("");
-    if (!eager_refusal) return;
+    const auto refused = candidate.eager          ? costs_.eager_refusal(request_)
+                         : candidate.copy_engines ? costs_.copy_engines_refusal(request_)
+                                                  : std::optional<std::string>("");
+    if (!refused) return;
     // The registry adds what no source named; a table may name an algorithm with several lanes.
     for (const Candidate& other : list_) {
       if (other.name() == name && (evidence != Evidence::kTuned || other.lanes == candidate.lanes))
         return;
     }
-    // Packets are taken as far as they go; what is larger goes as ever.
-    if (!override_.forced.empty() && name != override_.forced && override_.forced != kEagerName)
+    // Packets and copy engines are taken as far as they go; the rest goes as ever.
+    const bool forces_plan = !override_.forced.empty() && override_.forced != kEagerName &&
+                             override_.forced != kCopyEnginesName;
+    if (forces_plan && name != override_.forced)
       candidate.refused = fmt::format("{} is forced", override_.forced);
     else if (override_.forced.empty() && override_.forbids(name))
       candidate.refused = "is forbidden";
-    else if (candidate.eager)
-      candidate.refused = *eager_refusal;
+    else if (candidate.eager || (candidate.copy_engines && name != override_.forced))
+      candidate.refused = *refused;
     else
       candidate.refused = refusal(*candidate.algorithm, request_.shape, request_.contract);
-    if (candidate.refused.empty() && !candidate.eager)
+    if (candidate.refused.empty() && !candidate.eager && !candidate.copy_engines)
       candidate.refused = costs_.refusal(*candidate.algorithm, candidate.lanes, request_);
     list_.push_back(std::move(candidate));
   }
@@ -305,7 +315,10 @@ std::string_view to_string(Evidence evidence) {
   return kWords[static_cast<std::size_t>(evidence)];
 }
 
-std::string_view Candidate::name() const { return eager ? kEagerName : algorithm->name; }
+std::string_view Candidate::name() const {
+  if (copy_engines) return kCopyEnginesName;
+  return eager ? kEagerName : algorithm->name;
+}
 
 Recipe recipe_of(const Algorithm& algorithm, const Request& request, const PlannerInputs& inputs,
                  std::uint32_t lanes) {

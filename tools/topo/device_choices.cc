@@ -86,9 +86,8 @@ struct Taken {
 Result<Taken> first_plan(const planner::Request& request, const planner::DeviceMachine& machine) {
   TUTTI_TRY(const auto plans, planner::device_plans(request, machine));
   for (const planner::Candidate& one : plans) {
-    TUTTI_TRY(
-        const planner::VerifiedPlan* verified,
-        planner::prepare(planner::device_recipe(*one.algorithm, request, machine, one.lanes)));
+    TUTTI_TRY(const planner::VerifiedPlan* verified,
+              planner::prepare(planner::device_recipe(one, request, machine)));
     if (exec::unsuited(verified->plan).empty()) return Taken{one, &verified->plan};
   }
   return topology::invalid("kernels can run no plan");

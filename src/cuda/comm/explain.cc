@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "cuda/comm/state.h"
+#include "cuda/mesh/copy_engines.h"
 #include "planner/explain.h"
 
 namespace tutti {
@@ -66,9 +67,10 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   TUTTI_TRY(auto list, planner::device_candidates(asked, rank.machine));
   for (planner::Candidate& one : list) {  // The first that kernels can run is taken.
     if (!one.refused.empty()) break;
-    TUTTI_TRY(const auto* verified, planner::prepare(planner::device_recipe(
-                                        *one.algorithm, asked, rank.machine, one.lanes)));
-    const Status suits = rank.mesh->suits(verified->plan);
+    TUTTI_TRY(const auto* verified,
+              planner::prepare(planner::device_recipe(one, asked, rank.machine)));
+    const Status suits = one.copy_engines ? exec::CopyEngines::suits(verified->plan)
+                                          : rank.mesh->suits(verified->plan);
     if (suits) break;
     one.refused = suits.error().what;
   }

@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-static_assert(DeviceCommunicator::kSignals == exec::kStreamCounters);
+static_assert(DeviceCommunicator::kSignals == exec::kStreamSignals);
 
 constexpr const char* name_of(OneSided::Kind kind) {
   switch (kind) {

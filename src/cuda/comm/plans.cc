@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cuda/mesh/copy_engines.h"
 #include "exec/lane.h"
 #include "plan/text/lanes.h"
 
@@ -81,37 +82,45 @@ Status PlanCache::prepare(const Request& request, plan::Mapped mapped) {
   return ok();
 }
 
+Status PlanCache::load(const planner::VerifiedPlan& verified, const exec::CudaPlan*& loaded) {
+  auto found = plans_.find(&verified);
+  if (found == plans_.end()) {
+    TUTTI_TRY(auto fresh, rank_.mesh->load(verified.plan));
+    found = plans_.emplace(&verified, std::move(fresh)).first;
+  }
+  loaded = &found->second;
+  return ok();
+}
+
 /// By the first plan of the list that kernels can run.
 Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Mapped mapped) {
   const planner::Request asked = planner_request(request, mapped);
   TUTTI_TRY(const auto plans, planner::device_plans(asked, rank_.machine));
   std::string refused;
   for (const planner::Candidate& one : plans) {
-    TUTTI_TRY(
-        const planner::VerifiedPlan* verified,
-        planner::prepare(planner::device_recipe(*one.algorithm, asked, rank_.machine, one.lanes)));
-    auto found = plans_.find(verified);
-    if (found == plans_.end()) {
-      auto loaded = rank_.mesh->load(verified->plan);
-      if (!loaded && loaded.error().code == Code::kUnsupported) {  // On all ranks alike.
-        refused = loaded.error().what;
-        continue;
-      }
-      if (!loaded) return std::move(loaded.error());
-      found = plans_.emplace(verified, *std::move(loaded)).first;
+    TUTTI_TRY(const planner::VerifiedPlan* verified,
+              planner::prepare(planner::device_recipe(one, asked, rank_.machine)));
+    Route route;
+    Status loads =
+        one.copy_engines ? exec::CopyEngines::suits(verified->plan) : load(*verified, route.plan);
+    if (!loads && loads.error().code == Code::kUnsupported) {  // On all ranks alike.
+      refused = loads.error().what;
+      continue;
     }
+    TUTTI_RETURN_IF_ERROR(std::move(loads));
+    if (one.copy_engines) route.copies = &verified->plan;
     auto words = fmt::format(
         "  {} up to {} bytes{}: {}{}, {} times its lanes, estimated {:.0f} us\n",
         to_string(request.collective), planner::device_size_class(asked.bytes),
         has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "",
-        plan_in_words(*one.algorithm, verified->plan), trees_in_words(*one.algorithm, asked.shape),
-        one.lanes, one.microseconds);
+        one.copy_engines ? std::string(one.name()) : plan_in_words(*one.algorithm, verified->plan),
+        trees_in_words(*one.algorithm, verified->plan.shape), one.lanes, one.microseconds);
     choices_.push_back({std::move(words), verified->plan});
     // Without slots ranks only touch each other's buffers.
     const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };
-    const bool two_shot =
+    route.two_shot =
         one.algorithm->name == "two_shot" && !exec::any_location(verified->plan, is_slot);
-    return Route{&found->second, two_shot};
+    return route;
   }
   return Error{Code::kUnsupported, refused, rank_.me};
 }

@@ -20,6 +20,7 @@ class PlanCache {
  public:
   struct Route {
     const exec::CudaPlan* plan = nullptr;
+    const plan::Plan* copies = nullptr;  // Instead: for copy engines.
     bool two_shot = false;  // Take the kernel that stands for the plan, if it takes the call.
   };
 
@@ -51,6 +52,8 @@ class PlanCache {
   /// Whether the one-shot kernel can take the call.
   bool fits_one_shot(const Request& request) const;
   RouteKey key_of(const Request& request, plan::Mapped mapped) const;
+  /// Errors as CudaMesh::load.
+  Status load(const planner::VerifiedPlan& verified, const exec::CudaPlan*& loaded);
   Result<Route> make_route(const Request& request, plan::Mapped mapped);
 
   const DeviceRank& rank_;

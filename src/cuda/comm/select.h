@@ -81,8 +81,8 @@ Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMa
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine);
 
 /// How a candidate's plan is made. Buffers are mapped within each host.
-Recipe device_recipe(const Algorithm& algorithm, const Request& request,
-                     const DeviceMachine& machine, std::uint32_t lanes);
+Recipe device_recipe(const Candidate& candidate, const Request& request,
+                     const DeviceMachine& machine);
 
 /// What no plan can beat, and why. 0: nothing is known.
 struct DeviceBound {

@@ -22,6 +22,7 @@
 #include "cuda/comm/plans.h"
 #include "cuda/comm/registered.h"
 #include "cuda/comm/watcher.h"
+#include "cuda/mesh/copy_engines.h"
 
 namespace tutti {
 
@@ -57,6 +58,7 @@ struct DeviceCommunicator::State {
   DeviceRank rank;
   LaunchOrder order;
   exec::StreamSignals signals;
+  exec::CopyEngines copies;  // Made where TUTTI_ALGORITHM names them.
   RegisteredMemory memory{rank, order};
   PlanCache plans{rank};
   Health health{rank, order, signals};

@@ -50,7 +50,8 @@ struct CudaMeshOptions {
 };
 
 /// Counters in a rank's memory for each peer, which the peer's streams write (stream_signals.h).
-inline constexpr int kStreamCounters = 64;
+inline constexpr int kStreamSignals = 64;                   // of which so many count signals,
+inline constexpr int kStreamCounters = kStreamSignals + 2;  // and two are flags.
 
 /// Some of a mesh's ranks, a bit for each.
 using CudaRanks = std::uint64_t;

@@ -13,9 +13,12 @@ namespace {
 // number and the peer; and the mark of `check`, which is gone once the stream goes on.
 constexpr int kNumberFrom = 40, kPeerFrom = 48;
 constexpr std::uint64_t kByte = 255, kMark = std::uint64_t{1} << 63;
-static_assert(kStreamCounters <= 256 && cuda::kMostDeviceRanks <= 256);
+static_assert(kStreamCounters <= 256 && cuda::kMostDeviceRanks < 255);
 
 int number_of(std::uint64_t word) { return static_cast<int>(word >> kNumberFrom & kByte); }
+constexpr std::chrono::milliseconds kBetweenLooks{50};
+constexpr int kAllPeers = 255;  // In place of a peer: they meet.
+int number_of(StreamSignals::Flag flag) { return kStreamSignals + static_cast<int>(flag); }
 int peer_of(std::uint64_t word) { return static_cast<int>(word >> kPeerFrom & kByte); }
 
 CUdeviceptr address_of(const std::uint64_t* at) { return reinterpret_cast<std::uintptr_t>(at); }
@@ -66,27 +69,93 @@ Status StreamSignals::signal(int peer, int number, cudaStream_t stream) {
   return ok();
 }
 
-Status StreamSignals::wait(int peer, int number, std::uint64_t count, cudaStream_t stream) {
+Status StreamSignals::begin_wait(int peer, int number, std::uint64_t value, cudaStream_t stream) {
   auto* const waiting = reinterpret_cast<Waiting*>(memory_.data());
-  std::uint64_t& taken = of(taken_, peer, number);
-  const std::uint64_t value = taken + count;
   constexpr std::uint64_t kWaits = (std::uint64_t{1} << kNumberFrom) - 1;
   waits_ = waits_ % kWaits + 1;
   const std::uint64_t word = waits_ | static_cast<std::uint64_t>(number) << kNumberFrom |
                              static_cast<std::uint64_t>(peer) << kPeerFrom;
   TUTTI_RETURN_IF_ERROR(write(&waiting->value, value, stream));
-  TUTTI_RETURN_IF_ERROR(write(&waiting->word, word, stream));
-  TUTTI_RETURN_IF_ERROR(driver_status(
-      cuda_driver().wait_value(stream, address_of(rings_->stream_counter(rank_, peer, number)),
-                               value, CU_STREAM_WAIT_VALUE_GEQ),
-      "waiting for a value by a stream"));
+  return write(&waiting->word, word, stream);
+}
+
+Status StreamSignals::end_wait(cudaStream_t stream) const {
+  return write(&reinterpret_cast<Waiting*>(memory_.data())->word, 0, stream);
+}
+
+Status StreamSignals::hold(const std::uint64_t* counter, std::uint64_t value, unsigned how,
+                           cudaStream_t stream) const {
+  return driver_status(cuda_driver().wait_value(stream, address_of(counter), value, how),
+                       "waiting for a value by a stream");
+}
+
+Status StreamSignals::wait(int peer, int number, std::uint64_t count, cudaStream_t stream) {
+  std::uint64_t& taken = of(taken_, peer, number);
+  const std::uint64_t value = taken + count;
+  TUTTI_RETURN_IF_ERROR(begin_wait(peer, number, value, stream));
+  TUTTI_RETURN_IF_ERROR(
+      hold(rings_->stream_counter(rank_, peer, number), value, CU_STREAM_WAIT_VALUE_GEQ, stream));
   taken = value;
-  return write(&waiting->word, 0, stream);
+  return end_wait(stream);
+}
+
+Status StreamSignals::set(int peer, Flag flag, std::uint64_t value, cudaStream_t stream) const {
+  return write(rings_->stream_counter(peer, rank_, number_of(flag)), value, stream);
+}
+
+Status StreamSignals::meet(Flag flag, std::uint64_t value, cudaStream_t stream) {
+  const int number = number_of(flag), ranks = rank_count();
+  TUTTI_RETURN_IF_ERROR(begin_wait(kAllPeers, number, value, stream));
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == rank_) continue;
+    std::uint64_t* const here = rings_->stream_counter(rank_, peer, number);
+    TUTTI_RETURN_IF_ERROR(hold(here, value, CU_STREAM_WAIT_VALUE_EQ, stream));
+    TUTTI_RETURN_IF_ERROR(write(here, 0, stream));
+  }
+  return end_wait(stream);
+}
+
+std::vector<std::uint64_t> StreamSignals::flags(int number) const {
+  const OnDevice on(device_);
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(rank_count() * kStreamCounters));
+  const Status read = do_at_once(device_, "looking at flags", [&](cudaStream_t stream) {
+    return cudaMemcpyAsync(all.data(), rings_->stream_counter(rank_, 0, 0),
+                           all.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost, stream);
+  });
+  std::vector<std::uint64_t> found;
+  for (int peer = 0; read && peer < rank_count(); ++peer)
+    found.push_back(all[static_cast<std::size_t>(peer * kStreamCounters + number)]);
+  return found;
+}
+
+/// The stream meets the peers in their order and clears their flags. So what is 0 was cleared, or
+/// has not come; the last that is 0 has not come.
+Status StreamSignals::check_met(std::uint64_t word, std::uint64_t value, bool late) const {
+  const std::vector<std::uint64_t> found = flags(number_of(word));
+  int missing = -1;
+  for (int peer = 0; peer < static_cast<int>(found.size()); ++peer) {
+    const std::uint64_t one = found[static_cast<std::size_t>(peer)];
+    if (peer == rank_ || one == value) continue;
+    if (one != 0) {
+      return Error{Code::kMismatch,
+                   fmt::format("rank {} met another call of rank {} at its copy engines; all ranks "
+                               "have to make the same calls in the same order",
+                               rank_, peer),
+                   Rank{rank_}, Rank{peer}};
+    }
+    missing = peer;
+  }
+  if (!late) return ok();
+  return Error{
+      Code::kTimeout,
+      fmt::format("rank {} waited too long for rank {} in a call by copy engines", rank_, missing),
+      Rank{rank_}, Rank{missing}};
 }
 
 Status StreamSignals::check() {
   if (memory_.data() == nullptr) return ok();
-  const std::atomic_ref word(reinterpret_cast<Waiting*>(memory_.data())->word);
+  auto* const waiting = reinterpret_cast<Waiting*>(memory_.data());
+  const std::atomic_ref word(waiting->word);
   // relaxed: a number that says all there is to know.
   std::uint64_t now = word.load(std::memory_order_relaxed);
   if (now == 0) return ok();
@@ -96,7 +165,16 @@ Status StreamSignals::check() {
     if (word.compare_exchange_strong(now, now | kMark, std::memory_order_relaxed)) marked_ = time;
     return ok();
   }
-  if (time - marked_ < rings_->options().timeout) return ok();
+  const bool late = time - marked_ >= rings_->options().timeout;
+  if (peer_of(now) == kAllPeers) {
+    if (!late && time - looked_ < kBetweenLooks) return ok();
+    looked_ = time;
+    const std::uint64_t value = std::atomic_ref(waiting->value).load(std::memory_order_relaxed);
+    Status met = check_met(now, value, late);
+    // The mark is still there: what was found was all of this wait.
+    return word.load(std::memory_order_relaxed) == now ? std::move(met) : ok();
+  }
+  if (!late) return ok();
   return Error{Code::kTimeout,
                fmt::format("rank {} waited too long for a signal of rank {} (number {})", rank_,
                            peer_of(now), number_of(now)),
@@ -113,11 +191,17 @@ void StreamSignals::release() {
     const std::uint64_t word = std::atomic_ref(waiting->word).load(std::memory_order_acquire);
     if (word == 0) return;
     const std::uint64_t value = std::atomic_ref(waiting->value).load(std::memory_order_relaxed);
-    std::uint64_t* const counter = rings_->stream_counter(rank_, peer_of(word), number_of(word));
     const OnDevice on(device_);
     const Status gone = do_at_once(device_, "letting a stream go", [&](cudaStream_t stream) {
-      return static_cast<cudaError_t>(
-          cuda_driver().write_value(stream, address_of(counter), value, 0));
+      const bool all = peer_of(word) == kAllPeers;
+      CUresult written = CUDA_SUCCESS;
+      for (int peer = all ? 0 : peer_of(word); peer < (all ? rank_count() : peer_of(word) + 1);
+           ++peer) {
+        std::uint64_t* const here = rings_->stream_counter(rank_, peer, number_of(word));
+        if (written == CUDA_SUCCESS)
+          written = cuda_driver().write_value(stream, address_of(here), value, 0);
+      }
+      return static_cast<cudaError_t>(written);
     });
     if (!gone) return;  // A device that takes no more work; the reason is known already.
     // The peer may have written a smaller number behind it. So it is written again.

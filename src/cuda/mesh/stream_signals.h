@@ -6,6 +6,10 @@
 // how many signals there were. A wait holds the stream until a counter of this rank has come so far
 // (cuStreamWaitValue64). Neither takes a multiprocessor.
 //
+// Beside the counters each pair has two flags, which the peer sets to a value and the rank clears
+// again when it has met all others: what is written does not depend on how often, so it may be
+// captured. The value is the call's, so ranks that meet with different calls are found out.
+//
 // A stream that waits knows of no deadline and no abort. So before it waits it writes into memory
 // of the host what for, and 0 behind that. `check`, which the watcher asks all the time
 // (cuda/comm/watcher.h), marks what it finds there. What still has the mark at the deadline has
@@ -40,8 +44,17 @@ class StreamSignals {
   /// What comes on the stream waits for `count` signals of `peer` that nothing waited for yet.
   Status wait(int peer, int number, std::uint64_t count, cudaStream_t stream);
 
+  // The flags, by which all ranks of a host meet (copy_engines.h). Any two ranks set each of them
+  // in turn.
+  enum class Flag : std::uint8_t { kEntry, kExit };
+  /// Sets it at the peer, behind all that the stream did before. `value`: not 0.
+  Status set(int peer, Flag flag, std::uint64_t value, cudaStream_t stream) const;
+  /// What comes on the stream waits until all others have set it here, and then clears it.
+  Status meet(Flag flag, std::uint64_t value, cudaStream_t stream);
+
   // Any thread.
-  /// kTimeout: a wait lasts longer than the deadline. To be asked several times a deadline.
+  /// kTimeout: a wait lasts longer than the deadline; kMismatch: a peer has met this rank with
+  /// another value. To be asked several times a deadline.
   Status check();
   /// Ends waits that streams are in; to be called again for those that follow.
   void release();
@@ -52,7 +65,16 @@ class StreamSignals {
     std::uint64_t word;   // Its parts: stream_signals.cc.
     std::uint64_t value;  // That the counter has to come to.
   };
+  /// Notes what the stream waits for, from here on.
+  Status begin_wait(int peer, int number, std::uint64_t value, cudaStream_t stream);
+  Status end_wait(cudaStream_t stream) const;
+  Status hold(const std::uint64_t* counter, std::uint64_t value, unsigned how,
+              cudaStream_t stream) const;
+  /// What the peers have set a flag to here, by rank; empty: the device does not answer.
+  std::vector<std::uint64_t> flags(int number) const;
+  Status check_met(std::uint64_t word, std::uint64_t value, bool late) const;
   Status write(std::uint64_t* at, std::uint64_t value, cudaStream_t stream) const;
+  int rank_count() const { return static_cast<int>(rings_->options().devices.size()); }
   std::uint64_t& of(std::vector<std::uint64_t>& list, int peer, int number) const {
     return list[static_cast<std::size_t>(peer * kStreamCounters + number)];
   }
@@ -64,7 +86,7 @@ class StreamSignals {
   std::vector<std::uint64_t> sent_, taken_;  // By peer and number: signals.
   std::uint64_t waits_ = 0;
   std::mutex mutex_;  // Guards what follows.
-  std::chrono::steady_clock::time_point marked_;
+  std::chrono::steady_clock::time_point marked_, looked_;
 };
 
 }  // namespace tutti::exec
