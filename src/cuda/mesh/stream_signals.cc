@@ -117,14 +117,18 @@ Status StreamSignals::meet(Flag flag, std::uint64_t value, cudaStream_t stream) 
 
 std::vector<std::uint64_t> StreamSignals::flags(int number) const {
   const OnDevice on(device_);
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(rank_count() * kStreamCounters));
+  std::vector<std::uint64_t> found(static_cast<std::size_t>(rank_count()));
+  // Word by word, as peers may write them meanwhile.
   const Status read = do_at_once(device_, "looking at flags", [&](cudaStream_t stream) {
-    return cudaMemcpyAsync(all.data(), rings_->stream_counter(rank_, 0, 0),
-                           all.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost, stream);
+    cudaError_t error = cudaSuccess;
+    for (int peer = 0; peer < rank_count() && error == cudaSuccess; ++peer) {
+      error = cudaMemcpyAsync(&found[static_cast<std::size_t>(peer)],
+                              rings_->stream_counter(rank_, peer, number), sizeof found[0],
+                              cudaMemcpyDeviceToHost, stream);
+    }
+    return error;
   });
-  std::vector<std::uint64_t> found;
-  for (int peer = 0; read && peer < rank_count(); ++peer)
-    found.push_back(all[static_cast<std::size_t>(peer * kStreamCounters + number)]);
+  if (!read) found.clear();
   return found;
 }
 
