@@ -254,6 +254,9 @@ int freed_while_open();
 /// A descriptor for cards (dma-buf) of a device's memory, of whole pages of the device, 64 KiB
 /// each; -1: it has none.
 int export_range(const void* at, std::size_t bytes);
+/// Whether streams of devices can neither write values of 64 bits nor wait for them.
+void refuse_stream_values(bool refuse);
+bool stream_values_are_refused();
 /// For tests that pretend network cards: called with the device whose memory is flushed
 /// (cudaDeviceFlushGPUDirectRDMAWrites), by the thread that flushes. Null: not called.
 void set_flush(void (*flush)(int device));

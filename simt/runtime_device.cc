@@ -160,6 +160,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrConcurrentKernels:
     case cudaDevAttrMemoryPoolsSupported:
     case cudaDevAttrHostRegisterSupported: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+      *value = stream_values_are_refused() ? 0 : 1;
+      break;
     case cudaDevAttrIntegrated:
     case cudaDevAttrComputeMode: *value = 0; break;
     case cudaDevAttrHostNumaId: *value = cuda_gpu(device).host_numa; break;

@@ -447,6 +447,8 @@ void* entry_of(std::string_view name) {
   TUTTI_SIMT_ENTRY(cuMemsetD2D32)
   TUTTI_SIMT_ENTRY(cuMemsetD2D32Async)
   TUTTI_SIMT_ENTRY(cuStreamWriteValue32)
+  TUTTI_SIMT_ENTRY(cuStreamWriteValue64)
+  TUTTI_SIMT_ENTRY(cuStreamWaitValue64)
 #undef TUTTI_SIMT_ENTRY
   return nullptr;
 }

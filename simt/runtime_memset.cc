@@ -1,7 +1,8 @@
 // File: simt/runtime_memset.cc: writes one value into memory, in the stream's order: a line, or
 // rows that begin `pitch` bytes apart, of elements of 1, 2 or 4 bytes; or a word that others wait
-// for.
+// for. And a stream waits for such a word.
 #include <cuda.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -49,12 +50,28 @@ cudaError_t fill_now(void* at, T value, Rows rows) {
   return at_once([=] { return fill(at, value, rows, nullptr); });
 }
 
+std::atomic<bool> values_refused{false};
+
 /// Only errors of the runtime's functions are the runtime's last error.
 cudaError_t told(cudaError_t error) { return error == cudaSuccess ? error : failed(error); }
 void* pointer(CUdeviceptr at) { return reinterpret_cast<void*>(at); }
 CUresult result_of(cudaError_t error) { return static_cast<CUresult>(error); }
 
+/// With or without CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER there is one.
+template <class Word>
+CUresult write_word(CUstream stream, CUdeviceptr at, Word value) {
+  if (!writable<Word>(pointer(at), {.width = 1})) return CUDA_ERROR_INVALID_VALUE;
+  return result_of(enqueue(stream, [=] {
+    // release: a kernel or a host that sees the value sees what the stream did before.
+    std::atomic_ref(*static_cast<Word*>(pointer(at))).store(value, std::memory_order_release);
+  }));
+}
+
 }  // namespace
+
+void refuse_stream_values(bool refuse) { values_refused = refuse; }
+bool stream_values_are_refused() { return values_refused; }
+
 }  // namespace tutti::simt
 
 using namespace tutti::simt;
@@ -97,12 +114,24 @@ TUTTI_SIMT_MEMSET(16, unsigned short)
 TUTTI_SIMT_MEMSET(32, unsigned int)
 #undef TUTTI_SIMT_MEMSET
 
-/// With or without CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER there is one.
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned) {
-  if (!writable<cuuint32_t>(pointer(at), {.width = 1})) return CUDA_ERROR_INVALID_VALUE;
+  return write_word(stream, at, value);
+}
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned) {
+  return write_word(stream, at, value);
+}
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr at, cuuint64_t value, unsigned flags) {
+  const bool known = flags == CU_STREAM_WAIT_VALUE_GEQ || flags == CU_STREAM_WAIT_VALUE_EQ;
+  if (!known || !writable<cuuint64_t>(pointer(at), {.width = 1})) return CUDA_ERROR_INVALID_VALUE;
   return result_of(enqueue(stream, [=] {
-    // release: a kernel or a host that sees the value sees what the stream did before.
-    std::atomic_ref(*static_cast<cuuint32_t*>(pointer(at))).store(value, std::memory_order_release);
+    // acquire: what the writer of the value did before is seen after.
+    const std::atomic_ref word(*static_cast<cuuint64_t*>(pointer(at)));
+    const auto comes = [&] {
+      const cuuint64_t now = word.load(std::memory_order_acquire);
+      return flags == CU_STREAM_WAIT_VALUE_EQ ? now == value
+                                              : static_cast<std::int64_t>(now - value) >= 0;
+    };
+    while (!comes()) usleep(50);
   }));
 }
 

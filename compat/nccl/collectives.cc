@@ -21,11 +21,14 @@ constexpr std::array kOps{ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMax, Reduc
                           ReduceOp::kAvg};
 static_assert(kOps.size() == ncclNumOps);
 
-/// Null: no such type.
+}  // namespace
+
 std::optional<DataType> type_of(ncclDataType_t type) {
   const auto number = static_cast<std::size_t>(type);
   return number < kTypes.size() ? std::optional(kTypes[number]) : std::nullopt;
 }
+
+namespace {
 
 /// A factor of the host's, of this type.
 double scalar_of(const void* scalar, DataType type) {

@@ -42,6 +42,9 @@ Result<bool> read_blocking(const ncclConfig_t* config, bool inherited);
 /// Whether a CTAPolicy is not set or has only flags that NCCL knows.
 bool is_cta_policy(int policy);
 
+/// Null: no such type.
+std::optional<DataType> type_of(ncclDataType_t type);
+
 /// A reduction that a user made: factors of the communicator's own.
 struct Premultiplied {
   ncclDataType_t type;

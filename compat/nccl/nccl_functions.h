@@ -82,7 +82,8 @@ TUTTI_NCCL_API(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_
                uint64_t* value)
 TUTTI_NCCL_API(ncclResult_t, ncclWinGetUserPtr, ncclComm_t comm, ncclWindow_t win,
                void** outUserPtr)
-/* One-sided operations: not supported, ncclInvalidUsage. */
+/* One-sided operations, between ranks of a host. A put is of the peer's symmetric window;
+ * sigIdx and ctx are from 0 to 7, flags 0. A wait takes opCnt signals of each descriptor. */
 TUTTI_NCCL_API(ncclResult_t, ncclPutSignal, const void* localbuff, size_t count,
                ncclDataType_t datatype, int peer, ncclWindow_t peerWin, size_t peerWinOffset,
                int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)

@@ -12,8 +12,6 @@ ncclResult_t no(ncclComm_t comm, const char* function, const char* instead) {
   return Group::current().fail(bad_usage(comm, function, std::string("not supported; ") + instead));
 }
 
-constexpr const char* kMessages = "use ncclSend and ncclRecv";
-
 }  // namespace
 
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int) {
@@ -22,19 +20,6 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int) {
 
 ncclResult_t ncclCommResume(ncclComm_t comm) {
   return no(comm, __func__, "destroy the communicator and make it again");
-}
-
-ncclResult_t ncclPutSignal(const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int,
-                           unsigned int, ncclComm_t comm, cudaStream_t) {
-  return no(comm, __func__, kMessages);
-}
-
-ncclResult_t ncclSignal(int, int, int, unsigned int, ncclComm_t comm, cudaStream_t) {
-  return no(comm, __func__, kMessages);
-}
-
-ncclResult_t ncclWaitSignal(int, ncclWaitSignalDesc_t*, ncclComm_t comm, cudaStream_t) {
-  return no(comm, __func__, kMessages);
 }
 
 ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t*) {

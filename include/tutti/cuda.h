@@ -232,6 +232,24 @@ TUTTI_API tutti_result_t tutti_send_on_stream(tutti_device_comm_t comm, const vo
 TUTTI_API tutti_result_t tutti_recv_on_stream(tutti_device_comm_t comm, void* data, size_t count,
                                               tutti_data_type_t type, int from, void* stream);
 
+/* ---- One-sided operations --------------------------------------------------------------------
+ * Between ranks of a host whose devices reach each other's memory; else TUTTI_UNSUPPORTED, as
+ * within a capture. They take no multiprocessor. In a group they begin at its end. */
+
+/* Copies `bytes` from `data` to rank `to`'s counterpart of `target`, which lies in registered
+ * memory or a window. `to` does not learn of it but by a signal. */
+TUTTI_API tutti_result_t tutti_put_on_stream(tutti_device_comm_t comm, const void* data,
+                                             void* target, size_t bytes, int to, void* stream);
+/* Adds one to the signals of this number (0 to 63) that this rank has sent rank `to`. Behind a wait
+ * for it, what this rank has put before is there. */
+TUTTI_API tutti_result_t tutti_signal_on_stream(tutti_device_comm_t comm, int to, int number,
+                                                void* stream);
+/* The stream goes on once rank `from` has sent `count` signals of this number more than were waited
+ * for before; or after the deadline, an abort or the peer's end, which tutti_device_comm_check then
+ * says. */
+TUTTI_API tutti_result_t tutti_wait_signal_on_stream(tutti_device_comm_t comm, int from, int number,
+                                                     size_t count, void* stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,6 +24,7 @@
 // not complete.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -123,6 +124,22 @@ class TUTTI_API DeviceCommunicator {
   /// to each other do so in a Group. Ranks of one host that expect different sizes get kMismatch.
   Status send(const void* data, std::size_t count, DataType type, Rank to, Stream stream);
   Status recv(void* data, std::size_t count, DataType type, Rank from, Stream stream);
+
+  // One-sided operations, between ranks of a host whose devices reach each other's memory; else
+  // kUnsupported. They take no multiprocessor, and their places in the order of the rank's calls.
+  // In a Group they begin at its end, waits behind all else. Not for capture: kUnsupported.
+  /// Copies `bytes` from `data`, any memory that the rank's device can access, to rank `to`'s
+  /// counterpart of `target`, which lies in registered memory or a window. `to` does not learn of
+  /// it but by a signal, and has to have the place free by itself.
+  Status put(const void* data, void* target, std::size_t bytes, Rank to, Stream stream);
+  /// Adds one to the signals of this `number` that this rank has sent rank `to`. Behind a wait
+  /// for it, what this rank has put before is there. Numbers are below kSignals.
+  Status signal(Rank to, int number, Stream stream);
+  /// The stream goes on once rank `from` has sent `count` signals of this number more than were
+  /// waited for before. It also goes on after `Settings::timeout`, an abort, or the peer's end:
+  /// then check() says so, and what was to be put may be missing.
+  Status wait_signal(Rank from, int number, std::uint64_t count, Stream stream);
+  static constexpr int kSignals = 64;
 
   /// Lets the devices of all ranks of the host access this memory of the rank's device, of whatever
   /// allocator; calls on it then need no copies (docs/devices.md). Collective, all with as many

@@ -38,6 +38,10 @@ struct KernelPhases {
   double network_us = 14;
   /// * Data beside their flags (packed lines): a flight and half a poll, as NCCL's "LL" (hwLat).
   double packed_us = 0.6, packed_pcie_us = 1, packed_network_us = 2.7;
+  /// A copy of a stream's between devices, from the end of the operation before to its first byte:
+  /// assumed, some 5 us. And a call's copies go on so many streams at a time.
+  double copy_engine_us = 5;
+  int copy_streams = 4;
   /// * A block's loads and stores, bytes together. 64 KiB of loads are under way at a time (512
   /// threads, 8 of 16 bytes each, docs/kernels-predicted.md) and take 0.9 us; storing them takes
   /// 0.6 us more at 64 bytes a cycle.

@@ -23,6 +23,7 @@ constexpr std::uint16_t kEagerNumber = 1;  // Algorithms count on, in the order 
 
 bool has(std::optional<Collective> collective, std::string_view name) {
   if (name == kEagerName || name == kMulticastName) return true;
+  if (name == kCopyEnginesName) return !collective || has_copy_engines(*collective);
   return std::ranges::any_of(algorithms(), [&](const Algorithm* algorithm) {
     return algorithm->name == name && (!collective || algorithm->collective == *collective);
   });
@@ -57,7 +58,8 @@ std::uint32_t take_lanes(std::string_view& name) {
   const auto [read_to, failure] = std::from_chars(name.data() + colon + 1, end, lanes);
   const bool good = failure == std::errc{} && read_to == end && lanes >= 1 &&
                     lanes <= kMostOverrideLanes && name.substr(0, colon) != kEagerName &&
-                    name.substr(0, colon) != kMulticastName;
+                    name.substr(0, colon) != kMulticastName &&
+                    name.substr(0, colon) != kCopyEnginesName;
   if (!good) return 0;
   name = name.substr(0, colon);
   return lanes;

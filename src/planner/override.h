@@ -3,7 +3,8 @@
 //
 // A list of names, separated by commas. "ring": this one, for every collective that has it.
 // "all_reduce=ring": for one collective. With ^ before the name it is never taken: "^ring",
-// "all_reduce=^packet". The way by packets is called "packet", that over multicast memory "nvls".
+// "all_reduce=^packet". The way by packets is called "packet", that over multicast memory "nvls";
+// that by the copy engines of devices "copy_engines", which all-gather and all-to-all have.
 // "ring:2" is ring with its lanes repeated twice; of a name alone the planner says how often they
 // are.
 #pragma once

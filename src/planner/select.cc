@@ -92,6 +92,9 @@ std::vector<Range> rules_for(const Request& request, const PlannerInputs& inputs
              : network_ranges(hosts.of, hosts.cost);
 }
 
+// The algorithm whose plan copy engines run: it has one round.
+constexpr std::string_view kCopiedAlgorithm = "direct";
+
 // A lane goes on to the next tile when it is done with one. Between hosts that leaves the network
 // idle while a tile is reduced; so there are two.
 constexpr std::uint32_t kNetworkLanes = 2;
@@ -183,6 +186,7 @@ class Listing {
     }
     add(kEagerName, 1, 0, Evidence::kEstimated);
     add(kMulticastName, 0, 0, Evidence::kEstimated);
+    add(kCopyEnginesName, 1, 0, Evidence::kEstimated);
     for (const Algorithm* algorithm : algorithms()) {
       if (algorithm->collective == request_.shape.collective)
         add(algorithm->name, 0, 0, Evidence::kEstimated);
@@ -198,35 +202,44 @@ class Listing {
     Candidate candidate;
     candidate.eager = name == kEagerName;
     candidate.multicast = name == kMulticastName;
+    candidate.copy_engines = name == kCopyEnginesName;
     candidate.microseconds = microseconds;
     candidate.evidence = evidence;
     if (!candidate.eager) {
       candidate.algorithm =
-          find_algorithm(request_.shape.collective, candidate.multicast ? stood_for() : name);
+          find_algorithm(request_.shape.collective, candidate.multicast      ? stood_for()
+                                                    : candidate.copy_engines ? kCopiedAlgorithm
+                                                                             : name);
       if (candidate.algorithm == nullptr) return;  // The table is from elsewhere.
       const std::uint32_t by_user = evidence == Evidence::kForced ? override_.lanes : 0;
-      candidate.lanes = costs_.lanes(*candidate.algorithm, request_, by_user, lanes);
+      if (!candidate.copy_engines)
+        candidate.lanes = costs_.lanes(*candidate.algorithm, request_, by_user, lanes);
     }
-    const auto own_refusal = candidate.eager       ? costs_.eager_refusal(request_)
-                             : candidate.multicast ? costs_.multicast_refusal(request_)
-                                                   : std::optional<std::string>("");
+    const auto own_refusal = candidate.eager          ? costs_.eager_refusal(request_)
+                             : candidate.multicast    ? costs_.multicast_refusal(request_)
+                             : candidate.copy_engines ? costs_.copy_engines_refusal(request_)
+                                                      : std::optional<std::string>("");
     if (!own_refusal) return;
     // The registry adds what no source named; a table may name an algorithm with several lanes.
     for (const Candidate& other : list_) {
       if (other.name() == name && (evidence != Evidence::kTuned || other.lanes == candidate.lanes))
         return;
     }
-    // Packets and multicast memory are taken as far as they go; other calls go as ever.
-    const bool goes_on = override_.forced == kEagerName || override_.forced == kMulticastName;
+    // Packets, multicast memory and copy engines are taken as far as they go; the rest goes as
+    // ever.
+    const bool goes_on = override_.forced == kEagerName || override_.forced == kMulticastName ||
+                         override_.forced == kCopyEnginesName;
+    const bool is_plan = !candidate.eager && !candidate.multicast && !candidate.copy_engines;
     if (!override_.forced.empty() && name != override_.forced && !goes_on)
       candidate.refused = fmt::format("{} is forced", override_.forced);
     else if (override_.forced.empty() && override_.forbids(name))
       candidate.refused = "is forbidden";
-    else if (candidate.eager || candidate.multicast)
+    else if (candidate.eager || candidate.multicast ||
+             (candidate.copy_engines && name != override_.forced))
       candidate.refused = *own_refusal;
     else
       candidate.refused = refusal(*candidate.algorithm, request_.shape, request_.contract);
-    if (candidate.refused.empty() && !candidate.eager && !candidate.multicast)
+    if (candidate.refused.empty() && is_plan)
       candidate.refused = costs_.refusal(*candidate.algorithm, candidate.lanes, request_);
     list_.push_back(std::move(candidate));
   }
@@ -316,6 +329,7 @@ std::string_view to_string(Evidence evidence) {
 }
 
 std::string_view Candidate::name() const {
+  if (copy_engines) return kCopyEnginesName;
   return eager ? kEagerName : multicast ? kMulticastName : algorithm->name;
 }
 

@@ -35,12 +35,13 @@ std::string_view to_string(Evidence evidence);
 struct Candidate {
   const Algorithm* algorithm = nullptr;  // Null: the eager path.
   bool eager = false;
-  bool multicast = false;   // Over multicast memory, by a kernel that stands for the algorithm.
-  std::uint32_t lanes = 1;  // How often its lanes are repeated.
-  double microseconds = 0;  // Measured if tuned, else estimated; 0: refused or not estimated.
+  bool multicast = false;     // Over multicast memory, by a kernel that stands for the algorithm.
+  bool copy_engines = false;  // Copies of devices run the algorithm's direct plan, no kernel.
+  std::uint32_t lanes = 1;    // How often its lanes are repeated.
+  double microseconds = 0;    // Measured if tuned, else estimated; 0: refused or not estimated.
   Evidence evidence = Evidence::kEstimated;
   std::string refused;  // Why it can't be taken, one line; empty: it can.
-  /// "packet", "nvls", or the algorithm's.
+  /// "packet", "nvls", "copy_engines", or the algorithm's.
   std::string_view name() const;
 };
 
@@ -56,6 +57,8 @@ class PlanCosts {
   virtual std::optional<std::string> eager_refusal(const Request&) const { return {}; }
   /// The same of calls over multicast memory.
   virtual std::optional<std::string> multicast_refusal(const Request&) const { return {}; }
+  /// The same for copy engines.
+  virtual std::optional<std::string> copy_engines_refusal(const Request&) const { return {}; }
   /// How often lanes are repeated: as the user says, or a source; 0: it does not.
   virtual std::uint32_t lanes(const Algorithm& algorithm, const Request& request,
                               std::uint32_t by_user, std::uint32_t by_source) const = 0;

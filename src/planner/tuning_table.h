@@ -28,10 +28,17 @@
 
 namespace tutti::planner {
 
+/// Whether copy engines can do a collective: all ranks have inputs, and nothing is reduced.
+constexpr bool has_copy_engines(Collective collective) {
+  return collective == Collective::kAllGather || collective == Collective::kAllToAll;
+}
+
 /// The eager path's name where algorithms have names.
 inline constexpr std::string_view kEagerName = "packet";
 /// That of calls over multicast memory (cuda/comm/multicast.h).
 inline constexpr std::string_view kMulticastName = "nvls";
+/// That of the direct plan where the devices' copy engines run it, without a kernel.
+inline constexpr std::string_view kCopyEnginesName = "copy_engines";
 
 /// Costs of a host's ranks, to estimate a plan. The defaults are of 2 cores of an AMD EPYC.
 struct HostCosts {

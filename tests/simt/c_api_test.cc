@@ -157,6 +157,27 @@ TEST_CASE("every function with a stream, in a group of all ranks, and in the sec
   }
 }
 
+/// Puts the rank's number to the next rank's window, behind where it has its own.
+bool puts_around(tutti_device_comm_t comm, float* window, cudaStream_t stream) {
+  int rank = 0;
+  bool good = tutti_device_comm_rank(comm, &rank) == TUTTI_OK;
+  const int next = (rank + 1) % kRanks, before = (rank + kRanks - 1) % kRanks;
+  const auto own = static_cast<float>(rank);
+  float got = -1;
+  good = cudaMemcpy(window, &own, sizeof own, cudaMemcpyHostToDevice) == cudaSuccess && good;
+  // All are done with what the call before had there.
+  good = tutti_signal_on_stream(comm, before, 1, stream) == TUTTI_OK && good;
+  good = tutti_wait_signal_on_stream(comm, next, 1, 1, stream) == TUTTI_OK && good;
+  good =
+      tutti_put_on_stream(comm, window, window + 1, sizeof own, next, stream) == TUTTI_OK && good;
+  good = tutti_signal_on_stream(comm, next, 0, stream) == TUTTI_OK && good;
+  good = tutti_wait_signal_on_stream(comm, before, 0, 1, stream) == TUTTI_OK && good;
+  good = tutti_signal_on_stream(comm, next, 64, stream) == TUTTI_INVALID_ARGUMENT && good;
+  good = cudaStreamSynchronize(stream) == cudaSuccess && good;
+  good = cudaMemcpy(&got, window + 1, sizeof got, cudaMemcpyDeviceToHost) == cudaSuccess && good;
+  return good && got == static_cast<float>(before);
+}
+
 /// An all-reduce on a window of memory of the library's.
 bool reduces_in_a_window(tutti_device_comm_t comm, int device, cudaStream_t stream) {
   constexpr std::size_t kElements = 50000, kBytes = kElements * sizeof(float);
@@ -171,6 +192,7 @@ bool reduces_in_a_window(tutti_device_comm_t comm, int device, cudaStream_t stre
   good = cudaStreamSynchronize(stream) == cudaSuccess && good;
   std::vector<float> got(kElements);
   good = cudaMemcpy(got.data(), data, kBytes, cudaMemcpyDeviceToHost) == cudaSuccess && good;
+  good = puts_around(comm, static_cast<float*>(data), stream) && good;
   good = tutti_device_close_window(comm, data) == TUTTI_OK && good;
   good = tutti_device_close_window(comm, data) == TUTTI_INVALID_ARGUMENT && good;
   good = tutti_device_mem_free(data) == TUTTI_OK && good;

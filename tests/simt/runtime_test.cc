@@ -319,6 +319,35 @@ TEST_CASE("memory is set by elements of 1, 2 and 4 bytes, in lines and in rows")
   OK(cudaFree(memory));
 }
 
+TEST_CASE("a stream waits for a value that another stream writes, or one not below it") {
+  std::uint64_t* words = nullptr;
+  OK(cudaMalloc(reinterpret_cast<void**>(&words), 4 * sizeof *words));
+  OK(cudaMemset(words, 0, 4 * sizeof *words));
+  const auto at = reinterpret_cast<CUdeviceptr>(words);
+  cudaStream_t waits = nullptr, writes = nullptr;
+  OK(cudaStreamCreateWithFlags(&waits, cudaStreamNonBlocking));
+  OK(cudaStreamCreateWithFlags(&writes, cudaStreamNonBlocking));
+  const auto write = [&](std::uint64_t value) {
+    CHECK(DRIVER(cuStreamWriteValue64)(writes, at, value, 0) == CUDA_SUCCESS);
+    OK(cudaStreamSynchronize(writes));
+  };
+  const std::uint64_t large = std::uint64_t{1} << 40;
+  CHECK(DRIVER(cuStreamWaitValue64)(waits, at, large, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS);
+  CHECK(DRIVER(cuStreamWriteValue64)(waits, at + 8, 5, 0) == CUDA_SUCCESS);
+  CHECK(DRIVER(cuStreamWaitValue64)(waits, at, 7, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS);
+  write(large - 1);
+  CHECK(cudaStreamQuery(waits) == cudaErrorNotReady);
+  write(large + 1);
+  while (*static_cast<volatile std::uint64_t*>(words + 1) != 5) usleep(100);
+  CHECK(cudaStreamQuery(waits) == cudaErrorNotReady);  // For the 7.
+  write(7);
+  OK(cudaStreamSynchronize(waits));
+  CHECK(cuStreamWaitValue64(waits, at + 4, 1, 0) == CUDA_ERROR_INVALID_VALUE);
+  OK(cudaStreamDestroy(waits));
+  OK(cudaStreamDestroy(writes));
+  OK(cudaFree(words));
+}
+
 TEST_CASE("what is out of bounds, not aligned, or rows that overlap, is not set") {
   constexpr std::size_t kBytes = 4 * 24;
   void* memory = nullptr;

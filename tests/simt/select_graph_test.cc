@@ -243,8 +243,9 @@ TEST_CASE("rings stand on the orders that a machine's links suggest") {
     auto request = request_for(machine, collective, contract);
     CHECK(request.orders.size() > 1);
     request.bytes = std::size_t{4} << 20;
-    const Algorithm* ring = find_algorithm(collective, "ring");
-    const planner::Recipe recipe = planner::device_recipe(*ring, request, machine, 1).recipe;
+    planner::Candidate ring;
+    ring.algorithm = find_algorithm(collective, "ring");
+    const planner::Recipe recipe = planner::device_recipe(ring, request, machine).recipe;
     REQUIRE(recipe.orders.size() > 1);
     const auto made = planner::prepare(recipe);
     REQUIRE(made);

@@ -90,8 +90,7 @@ struct Taken {
 Result<Taken> first_plan(const planner::Request& request, const planner::DeviceMachine& machine) {
   TUTTI_TRY(const auto plans, planner::device_plans(request, machine));
   for (const planner::Candidate& one : plans) {
-    const planner::DeviceRecipe made =
-        planner::device_recipe(*one.algorithm, request, machine, one.lanes);
+    const planner::DeviceRecipe made = planner::device_recipe(one, request, machine);
     TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(made.recipe));
     if (exec::unsuited(verified->plan).empty()) return Taken{one, made.packed, &verified->plan};
   }

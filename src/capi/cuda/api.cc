@@ -243,4 +243,25 @@ TUTTI_MESSAGE(send, const void*)
 TUTTI_MESSAGE(recv, void*)
 #undef TUTTI_MESSAGE
 
+// ---- One-sided operations ----
+
+tutti_result_t tutti_put_on_stream(tutti_device_comm_t comm, const void* data, void* target,
+                                   size_t bytes, int to, void* stream) {
+  return guard(__func__, comm, [&](DeviceCommunicator& one) {
+    return one.put(data, target, bytes, Rank{to}, stream);
+  });
+}
+
+tutti_result_t tutti_signal_on_stream(tutti_device_comm_t comm, int to, int number, void* stream) {
+  return guard(__func__, comm,
+               [&](DeviceCommunicator& one) { return one.signal(Rank{to}, number, stream); });
+}
+
+tutti_result_t tutti_wait_signal_on_stream(tutti_device_comm_t comm, int from, int number,
+                                           size_t count, void* stream) {
+  return guard(__func__, comm, [&](DeviceCommunicator& one) {
+    return one.wait_signal(Rank{from}, number, count, stream);
+  });
+}
+
 }  // extern "C"

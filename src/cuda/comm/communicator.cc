@@ -68,6 +68,7 @@ Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t st
     const exec::CudaCall& call = call_of(request);
     if (plans.is_eager(request)) return rank.mesh->launch_one_shot(me, call, stream);
     const PlanCache::Route& route = plans.route(request, memory.mapped_of(request));
+    if (route.copies != nullptr) return copies.launch(*route.copies, call, stream);
     if (const auto how = route.multimem ? multimem_of(request) : std::nullopt)
       return rank.mesh->launch_multimem(me, call, *how, memory.multicast().staging, stream);
     if (route.two_shot && rank.mesh->check_two_shot(call))

@@ -25,6 +25,7 @@
 #include "cuda/comm/reach.h"
 #include "cuda/comm/state.h"
 #include "kernels/cuda/messages.h"
+#include "planner/kernel_phases.h"
 #include "transport/net/endpoint.h"
 #include "tutti/rendezvous.h"
 
@@ -36,6 +37,7 @@ constexpr std::size_t kMostDeviceRanks = cuda::kMostDeviceRanks;
 constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
 /// With more lanes than this a collective would leave too few multiprocessors to others.
 constexpr std::uint32_t kMostLanes = 32;
+static_assert(exec::CopyEngines::kStreams == planner::kKernelPhases.copy_streams);
 /// Slots are of so many bytes, or a multiple of it.
 constexpr std::size_t kGrain = 1024;
 
@@ -319,6 +321,9 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
     status = self.network()->start(
         [mesh = self.mesh.get(), me = self.me.value] { mesh->rings().abort(me); });
   if (status) status = state->order.make();
+  if (status) status = state->signals.make(self.mesh->rings(), self.me.value);
+  if (status && settings.algorithm.find(planner::kCopyEnginesName) != std::string::npos)
+    status = state->copies.make(state->signals, self.me.value, self.rank_count);
   if (status) status = Watcher::instance().add(state->health);
   TUTTI_RETURN_IF_ERROR(exchange_status(self.control, status));
   make_multicast(self, state->memory);

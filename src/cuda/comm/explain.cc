@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "cuda/comm/state.h"
+#include "cuda/mesh/copy_engines.h"
 #include "planner/explain.h"
 
 namespace tutti {
@@ -73,10 +74,10 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
                                 to_string(request.reduction.op));
       continue;
     }
-    const planner::DeviceRecipe made =
-        planner::device_recipe(*one.algorithm, asked, rank.machine, one.lanes);
+    const planner::DeviceRecipe made = planner::device_recipe(one, asked, rank.machine);
     TUTTI_TRY(const auto* verified, planner::prepare(made.recipe));
-    const Status suits = rank.mesh->suits(verified->plan, made.packed);
+    const Status suits = one.copy_engines ? exec::CopyEngines::suits(verified->plan)
+                                          : rank.mesh->suits(verified->plan, made.packed);
     packed = suits && made.packed;
     if (suits) break;
     one.refused = suits.error().what;

@@ -19,33 +19,33 @@ std::int64_t now_ns() {
 
 Status Health::failure() const {
   const Rank me = rank_.me;
-  if (revoked_.load(std::memory_order_relaxed))
-    return Error{Code::kAborted, "this rank has revoked the communicator", me, me};
-  exec::HostExecutor& host = *rank_.host().executor;
   exec::CudaNetwork* const network = rank_.network();
-  const Region& region = host.endpoint().region();
-  Status own = rank_.mesh->rings().check(me.value);
+  const Region& region = rank_.host().executor->endpoint().region();
+  const bool others_failed = region.aborted() || (network != nullptr && network->aborted());
   const auto reported = [me](Error error) {
     error.rank = me;
     return error;
   };
-  if (region.aborted()) {
-    if (own) rank_.mesh->rings().abort(me.value);  // Calls that wait here end, too.
-    return reported(region.abort_error());
+  const bool revoked = revoked_.load(std::memory_order_relaxed);
+  if (revoked || others_failed) {
+    end_waits();
+    if (revoked) return Error{Code::kAborted, "this rank has revoked the communicator", me, me};
+    return reported(region.aborted() ? region.abort_error() : network->abort_error());
   }
-  if (network != nullptr && network->aborted()) return reported(network->abort_error());
+  Status own = rank_.mesh->rings().check(me.value);
+  if (own) own = signals_.check();
   if (own) own = look_at_peers();
   if (own) return own;
-  rank_.mesh->rings().abort(me.value);  // In case kernels have not ended by themselves.
   own.error().what += fmt::format("; this rank has begun {} calls", order_.calls());
   const int peer = own.error().peer.value;
   if (network != nullptr && peer >= 0 && own.error().code == Code::kTimeout) {
     const std::string why = network->why_unreachable(peer);
     if (!why.empty()) own.error().what += fmt::format("; rank {} {}", peer, why);
   }
-  // Where the others look.
-  host.abort(own.error());
+  // Where the others look; and other threads of this rank, once its stream goes on.
+  rank_.host().executor->abort(own.error());
   if (network != nullptr) network->abort(own.error());
+  end_waits();  // In case they have not ended by themselves.
   return own;
 }
 
@@ -53,12 +53,17 @@ void Health::abort(std::string_view reason) {
   rank_.control.abort(reason);  // First, because peers whose kernels end ask for the reason.
   if (rank_.network() != nullptr)
     rank_.network()->abort({Code::kAborted, std::string(reason), rank_.me});
-  rank_.mesh->rings().abort(rank_.me.value);
+  end_waits();
 }
 
 void Health::revoke() {
   revoked_.store(true, std::memory_order_relaxed);
+  end_waits();
+}
+
+void Health::end_waits() const {
   rank_.mesh->rings().abort(rank_.me.value);
+  signals_.release();
 }
 
 /// Empty, or why a peer has ended, in words that follow "rank 3 ". The network's proxy looks all

@@ -1,7 +1,8 @@
 // File: cuda/comm/health.h: whether a rank's calls can still end well, and how they are ended
 // early.
 //
-// Kernels do not see processes and would wait for a peer that has ended until their deadline. So
+// Neither kernels nor streams that wait for signals (mesh/stream_signals.h) see processes. They
+// would wait for a peer that has ended until their deadline. So
 // `failure`, which each call and the watcher (watcher.h) ask, looks now and then whether all peers
 // live. A rank may end right after it did its part. Then this rank's kernels need nothing more from
 // it and end. So only kernels that still run a while later wait in vain.
@@ -13,13 +14,15 @@
 
 #include "cuda/comm/device_rank.h"
 #include "cuda/comm/launch_order.h"
+#include "cuda/mesh/stream_signals.h"
 
 namespace tutti {
 
 class Health {
  public:
-  /// Both have to outlive this.
-  Health(DeviceRank& rank, const LaunchOrder& order) : rank_(rank), order_(order) {}
+  /// All of them have to outlive this.
+  Health(DeviceRank& rank, const LaunchOrder& order, exec::StreamSignals& signals)
+      : rank_(rank), order_(order), signals_(signals) {}
 
   /// Ok, or why calls have ended early or will; all other ranks then learn of it. Any thread.
   Status failure() const;
@@ -30,11 +33,14 @@ class Health {
 
  private:
   Status look_at_peers() const;
+  /// Ends what waits, in kernels and in streams, on this rank.
+  void end_waits() const;
   std::string why_ended(int peer) const;
   bool has_work() const;
 
   DeviceRank& rank_;
   const LaunchOrder& order_;
+  exec::StreamSignals& signals_;
   std::atomic<bool> revoked_{false};  // relaxed: no other memory depends on it.
   // By the steady clock, in ns: when to look at peers next, and since when this rank has waited for
   // a peer that had ended; 0: it does not. relaxed: only times; each thread looks for itself.

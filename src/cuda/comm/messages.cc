@@ -21,7 +21,12 @@ class DeviceGroup : public GroupPart {
     note(state).push_back(message);
   }
 
-  /// First all is made that is needed: what is under way might keep it from being made.
+  void add(DeviceCommunicator::State& state, const OneSided& one) {
+    (one.kind == OneSided::Kind::kWait ? waits_ : puts_).emplace_back(&state, one);
+  }
+
+  /// First all is made that is needed: what is under way might keep it from being made. Waits for
+  /// signals come last, as what they wait for may be in the peer's group, behind one of its own.
   Status end() override {
     for (const Call& call : calls_) TUTTI_RETURN_IF_ERROR(call.state->prepare(call.request));
     Status first;
@@ -31,6 +36,9 @@ class DeviceGroup : public GroupPart {
     for (const Call& call : calls_) note_error(call.state->launch(call.request, call.stream));
     for (auto& [state, messages] : messages_) {
       if (!messages.empty()) note_error(state->launch(std::move(messages)));
+    }
+    for (const auto* list : {&puts_, &waits_}) {
+      for (const auto& [state, one] : *list) note_error(state->launch(one));
     }
     return first;
   }
@@ -50,6 +58,7 @@ class DeviceGroup : public GroupPart {
 
   std::vector<Call> calls_;
   std::vector<std::pair<DeviceCommunicator::State*, std::vector<DeviceMessage>>> messages_;
+  std::vector<std::pair<DeviceCommunicator::State*, OneSided>> puts_, waits_;
 };
 
 DeviceGroup& group_of_thread() {
@@ -127,6 +136,10 @@ std::vector<DeviceMessage> messages_of(const Request& request, Rank me, int rank
 
 void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream) {
   group_of_thread().add(state, request, stream);
+}
+
+void add_to_group(DeviceCommunicator::State& state, const OneSided& one) {
+  group_of_thread().add(state, one);
 }
 
 Status DeviceCommunicator::State::check(const DeviceMessage& message) const {

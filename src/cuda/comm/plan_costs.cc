@@ -39,6 +39,15 @@ std::uint32_t own(const Algorithm& algorithm, const Request& request) {
   return std::max(1U, static_cast<std::uint32_t>(lanes));
 }
 
+/// In one lane, with no regard to how ranks are joined. Ranks read peers' inputs: a stream that
+/// goes on after an error then writes nothing but its own rank's output.
+Recipe copies_recipe(const Algorithm& algorithm, const Request& request) {
+  const plan::Shape& shape = request.shape;
+  return {.algorithm = &algorithm,
+          .shape = {shape.collective, shape.rank_count, shape.root},
+          .direct = plan::Mapped(true, false)};
+}
+
 bool may_be_taken(const Algorithm& algorithm, const Request& request) {
   return algorithm.applies(request.shape) &&
          (request.contract == Contract::kRelaxed ||
@@ -77,6 +86,7 @@ std::optional<std::string> DevicePlanCosts::multicast_refusal(const Request& req
 
 std::optional<double> DevicePlanCosts::estimate_us(const Candidate& candidate,
                                                    const Request& request) const {
+  if (candidate.copy_engines) return copies_us(request);
   if (candidate.multicast) {
     // As if with slots: they stand for the staging memory.
     Request plain = request;
@@ -94,11 +104,36 @@ std::optional<double> DevicePlanCosts::estimate_us(const Candidate& candidate,
   return time_of(*candidate.algorithm, request, layout);
 }
 
-DeviceRecipe DevicePlanCosts::recipe(const Algorithm& algorithm, const Request& request,
-                                     std::uint32_t lanes) const {
-  Layout layout = layout_of(algorithm, request);
-  layout.lanes = lanes;
-  return {recipe_on(algorithm, request, layout), layout.packed};
+DeviceRecipe DevicePlanCosts::recipe(const Candidate& candidate, const Request& request) const {
+  if (candidate.copy_engines) return {copies_recipe(*candidate.algorithm, request)};
+  Layout layout = layout_of(*candidate.algorithm, request);
+  layout.lanes = candidate.lanes;
+  return {recipe_on(*candidate.algorithm, request, layout), layout.packed};
+}
+
+std::optional<std::string> DevicePlanCosts::copy_engines_refusal(const Request& request) const {
+  const bool copies = has_copy_engines(request.shape.collective) && request.mapped.inputs &&
+                      machine_.hosts.of.empty() && request.shape.rank_count > 1;
+  if (!copies) return {};
+  const auto us = copies_us(request);
+  return fmt::format("only on request; estimated {:.4g} us", us.value_or(0));
+}
+
+/// A copy pays its start; the links say how fast it is.
+std::optional<double> DevicePlanCosts::copies_us(const Request& request) const {
+  const Algorithm* direct = find_algorithm(request.shape.collective, "direct");
+  const auto made = prepare(copies_recipe(*direct, request));
+  if (!made || events_of((*made)->plan) > kMostPlanEvents) return std::nullopt;
+  constexpr KernelPhases kIs = kKernelPhases;
+  const int peers = request.shape.rank_count - 1;
+  plan::CostModel model = model_;
+  model.lane_us = kIs.copy_engine_us * ((peers + kIs.copy_streams - 1) / kIs.copy_streams);
+  model.lane_gigabytes_per_second = 0;
+  model.most_lanes = 1;
+  const std::size_t count =
+      std::max<std::size_t>(1, request.bytes / blocks_of(request.shape) / size_of(kType));
+  plan::Estimator all((*made)->plan, model, kType, count * size_of(kType), machine_.slots);
+  return all.run(count).microseconds;
 }
 
 Recipe DevicePlanCosts::recipe_on(const Algorithm& algorithm, const Request& request,

@@ -39,10 +39,10 @@ class DevicePlanCosts final : public PlanCosts {
                       const Request& request) const override;
   std::optional<double> estimate_us(const Candidate& candidate,
                                     const Request& request) const override;
+  std::optional<std::string> copy_engines_refusal(const Request& request) const override;
 
   /// How a plan is made that its algorithm lays out best for the request's bytes.
-  DeviceRecipe recipe(const Algorithm& algorithm, const Request& request,
-                      std::uint32_t lanes) const;
+  DeviceRecipe recipe(const Candidate& candidate, const Request& request) const;
 
  private:
   /// On the request's orders or as ranks are; over slots alone, or in what peers map of the
@@ -65,6 +65,7 @@ class DevicePlanCosts final : public PlanCosts {
   Recipe recipe_on(const Algorithm& algorithm, const Request& request, const Layout& layout) const;
   std::optional<double> time_of(const Algorithm& algorithm, const Request& request,
                                 const Layout& layout) const;
+  std::optional<double> copies_us(const Request& request) const;
   std::optional<double> simulated_us(const Recipe& recipe, const Layout& layout,
                                      std::size_t bytes) const;
 

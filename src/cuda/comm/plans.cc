@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cuda/mesh/copy_engines.h"
 #include "exec/lane.h"
 #include "plan/text/lanes.h"
 
@@ -81,6 +82,17 @@ Status PlanCache::prepare(const Request& request, plan::Mapped mapped) {
   return ok();
 }
 
+Status PlanCache::load(const planner::VerifiedPlan& verified, bool packed,
+                       const exec::CudaPlan*& loaded) {
+  auto found = plans_.find({&verified, packed});
+  if (found == plans_.end()) {
+    TUTTI_TRY(auto fresh, rank_.mesh->load(verified.plan, packed));
+    found = plans_.emplace(std::pair(&verified, packed), std::move(fresh)).first;
+  }
+  loaded = &found->second;
+  return ok();
+}
+
 /// By the first plan of the list that kernels can run.
 Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Mapped mapped) {
   const planner::Request asked = planner_request(request, mapped);
@@ -98,29 +110,29 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
           fmt::format("{}{}, estimated {:.0f} us\n", what, one.name(), one.microseconds);
       continue;
     }
-    const planner::DeviceRecipe made =
-        planner::device_recipe(*one.algorithm, asked, rank_.machine, one.lanes);
+    const planner::DeviceRecipe made = planner::device_recipe(one, asked, rank_.machine);
     TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(made.recipe));
-    auto found = plans_.find({verified, made.packed});
-    if (found == plans_.end()) {
-      auto loaded = rank_.mesh->load(verified->plan, made.packed);
-      if (!loaded && loaded.error().code == Code::kUnsupported) {  // On all ranks alike.
-        refused = loaded.error().what;
-        continue;
-      }
-      if (!loaded) return std::move(loaded.error());
-      found = plans_.emplace(std::pair(verified, made.packed), *std::move(loaded)).first;
+    Route route;
+    route.multimem = multimem;
+    Status loads = one.copy_engines ? exec::CopyEngines::suits(verified->plan)
+                                    : load(*verified, made.packed, route.plan);
+    if (!loads && loads.error().code == Code::kUnsupported) {  // On all ranks alike.
+      refused = loads.error().what;
+      continue;
     }
-    auto words = fmt::format("{}{}{}{}, {} times its lanes, estimated {:.0f} us\n", what,
-                             plan_in_words(*one.algorithm, verified->plan),
-                             trees_in_words(*one.algorithm, asked.shape),
-                             made.packed ? " over packed slots" : "", one.lanes, one.microseconds);
+    TUTTI_RETURN_IF_ERROR(std::move(loads));
+    if (one.copy_engines) route.copies = &verified->plan;
+    auto words = fmt::format(
+        "{}{}{}{}, {} times its lanes, estimated {:.0f} us\n", what,
+        one.copy_engines ? std::string(one.name()) : plan_in_words(*one.algorithm, verified->plan),
+        trees_in_words(*one.algorithm, verified->plan.shape),
+        made.packed ? " over packed slots" : "", one.lanes, one.microseconds);
     choices_.push_back({std::move(words), verified->plan});
     // Without slots ranks only touch each other's buffers.
     const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };
-    const bool two_shot =
+    route.two_shot =
         one.algorithm->name == "two_shot" && !exec::any_location(verified->plan, is_slot);
-    return Route{&found->second, two_shot, multimem};
+    return route;
   }
   return Error{Code::kUnsupported, refused, rank_.me};
 }

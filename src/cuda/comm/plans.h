@@ -20,6 +20,7 @@ class PlanCache {
  public:
   struct Route {
     const exec::CudaPlan* plan = nullptr;
+    const plan::Plan* copies = nullptr;  // Instead: for copy engines.
     bool two_shot = false;  // Take the kernel that stands for the plan, if it takes the call.
     bool multimem = false;  // Go over multicast memory before, if that takes the call.
   };
@@ -52,6 +53,8 @@ class PlanCache {
   /// Whether the one-shot kernel can take the call.
   bool fits_one_shot(const Request& request) const;
   RouteKey key_of(const Request& request, plan::Mapped mapped) const;
+  /// Errors as CudaMesh::load.
+  Status load(const planner::VerifiedPlan& verified, bool packed, const exec::CudaPlan*& loaded);
   Result<Route> make_route(const Request& request, plan::Mapped mapped);
 
   const DeviceRank& rank_;

@@ -355,12 +355,12 @@ plan::Mapped device_maps(Collective collective, const DeviceMachine& machine) {
   return {!traits.root_input, !traits.root_output};
 }
 
-DeviceRecipe device_recipe(const Algorithm& algorithm, const Request& request,
-                           const DeviceMachine& machine, std::uint32_t lanes) {
+DeviceRecipe device_recipe(const Candidate& candidate, const Request& request,
+                           const DeviceMachine& machine) {
   const DevicePlanCosts costs = costs_of(request, machine);
   Request of_class = request;
   of_class.bytes = device_size_class(request.bytes);
-  return costs.recipe(algorithm, of_class, lanes);
+  return costs.recipe(candidate, of_class);
 }
 
 Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine) {

@@ -92,8 +92,8 @@ struct DeviceRecipe {
   Recipe recipe;
   bool packed = false;
 };
-DeviceRecipe device_recipe(const Algorithm& algorithm, const Request& request,
-                           const DeviceMachine& machine, std::uint32_t lanes);
+DeviceRecipe device_recipe(const Candidate& candidate, const Request& request,
+                           const DeviceMachine& machine);
 
 /// What no plan can beat, and why. 0: nothing is known.
 struct DeviceBound {

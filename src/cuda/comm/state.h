@@ -2,6 +2,7 @@
 //
 //   rank     the rank and its device, the machine, and what set-up makes (device_rank.h)
 //   order    the order of calls on streams and in graphs (launch_order.h)
+//   signals  signals between ranks by operations of streams (mesh/stream_signals.h)
 //   memory   what ranks have registered with each other (registered.h)
 //   plans    what is loaded, and which plan a call takes (plans.h)
 //   health   failures, and ending calls early (health.h); the process's watcher asks it, too
@@ -22,6 +23,7 @@
 #include "cuda/comm/plans.h"
 #include "cuda/comm/registered.h"
 #include "cuda/comm/watcher.h"
+#include "cuda/mesh/copy_engines.h"
 
 namespace tutti {
 
@@ -35,6 +37,19 @@ struct DeviceMessage {
   cudaStream_t stream = nullptr;
 };
 
+/// What a rank does with a peer's memory while the peer does something else, or waits for of it.
+struct OneSided {
+  enum class Kind : std::uint8_t { kPut, kSignal, kWait };
+  Kind kind = Kind::kPut;
+  int peer = 0;
+  const void* data = nullptr;  // A put: from here,
+  void* target = nullptr;      // to there, as this process sees it; so many bytes.
+  std::size_t bytes = 0;
+  int number = 0;           // The signal's,
+  std::uint64_t count = 1;  // and how many are waited for.
+  cudaStream_t stream = nullptr;
+};
+
 struct DeviceCommunicator::State {
   explicit State(Communicator joined) : rank(std::move(joined)) {}
   ~State() { Watcher::instance().remove(health); }
@@ -43,9 +58,11 @@ struct DeviceCommunicator::State {
 
   DeviceRank rank;
   LaunchOrder order;
+  exec::StreamSignals signals;
+  exec::CopyEngines copies;  // Made where TUTTI_ALGORITHM names them.
   RegisteredMemory memory{rank, order};
   PlanCache plans{rank};
-  Health health{rank, order};
+  Health health{rank, order, signals};
   exec::CudaCall next_call;  // Kept for its lists.
 
   /// Checks what the user gave, and whether calls can begin.
@@ -65,6 +82,9 @@ struct DeviceCommunicator::State {
   Status start_uneven(const Request& request, cudaStream_t stream);
   Status start(const RmsNorm& call, cudaStream_t stream);
   Status start(const SgdStep& call, cudaStream_t stream);
+  /// Checks it, and puts it onto its stream; within a group, at its end.
+  Status start(const OneSided& one);
+  Status launch(const OneSided& one);
 
   std::size_t device_bytes() const;
   std::string describe() const;
@@ -72,6 +92,7 @@ struct DeviceCommunicator::State {
 
  private:
   const exec::CudaCall& call_of(const Request& request);
+  Status check(const OneSided& one) const;
   /// How the call goes over multicast memory; none: kernels can't do it. Ranks choose alike.
   std::optional<exec::CudaMultimem> multimem_of(const Request& request) const;
   /// Calls `launch`, which puts kernels on the stream, in the order of calls.
@@ -94,6 +115,7 @@ inline Request with_buffers(Request request) {
 }
 
 void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream);
+void add_to_group(DeviceCommunicator::State& state, const OneSided& one);
 
 /// Joins devices of ranks that `control` joins. `known`: the topology of a communicator that it was
 /// split from. Collective.

@@ -1,6 +1,6 @@
 // File: cuda/driver/driver.h: functions of the CUDA driver that the runtime has no other name for:
-// memory that is made, exported, mapped and bound in steps (cuMem..., cuMulticast...), and a
-// thread's context.
+// memory that is made, exported, mapped and bound in steps (cuMem..., cuMulticast...), values that
+// streams write and wait for, and a thread's context.
 //
 // They are looked up at run time, once, so that nothing links libcuda, and what an old driver lacks
 // is an error in a line.
@@ -50,7 +50,10 @@ inline constexpr unsigned kCudaDriverVersion = 12010;  // The first with all of 
   X(bind, cuMulticastBindAddr, 12010)                        \
   X(unbind, cuMulticastUnbind, 12010)
 
-#define TUTTI_CUDA_OTHER_FUNCTIONS(X) X(range_handle, cuMemGetHandleForAddressRange, 11070)
+#define TUTTI_CUDA_OTHER_FUNCTIONS(X)                   \
+  X(range_handle, cuMemGetHandleForAddressRange, 11070) \
+  X(write_value, cuStreamWriteValue64, 11070)           \
+  X(wait_value, cuStreamWaitValue64, 11070)
 
 /// Null: this driver has none.
 struct CudaDriver {

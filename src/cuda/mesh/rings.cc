@@ -53,6 +53,7 @@ CudaMeshLayout::CudaMeshLayout(const CudaMeshOptions& options)
   states = take(most_blocks * sizeof(cuda::BlockState));
   counts = take(2 * ranks * sizeof(std::uint64_t));
   board = take(cuda::board_bytes(ranks, options.lanes));
+  stream_counters = take(ranks * kStreamCounters * sizeof(std::uint64_t));
   const std::size_t packed_ends = options.packed_lanes * ranks;
   packed_tails = take(packed_ends * kCudaMeshLine);
   packed_inboxes = take(packed_ends * sizeof(RingEnd));

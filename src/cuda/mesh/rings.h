@@ -58,6 +58,10 @@ struct CudaMeshOptions {
   std::uint32_t blocks() const { return std::max({lanes, queues, message_blocks}); }
 };
 
+/// Counters in a rank's memory for each peer, which the peer's streams write (stream_signals.h).
+inline constexpr int kStreamSignals = 64;                   // of which so many count signals,
+inline constexpr int kStreamCounters = kStreamSignals + 2;  // and two are flags.
+
 /// Some of a mesh's ranks, a bit for each.
 using CudaRanks = std::uint64_t;
 static_assert(cuda::kMostDeviceRanks <= 64);
@@ -83,7 +87,7 @@ struct CudaMeshLayout {
 
   std::size_t ranks, lanes, ring_bytes, packed_ring_bytes;
   std::size_t heads, tails, signals, inboxes, outboxes, signal_ends, notes, areas, states, counts,
-      board, packed_tails, packed_inboxes, packed_outboxes, packed_slots, slots;
+      board, stream_counters, packed_tails, packed_inboxes, packed_outboxes, packed_slots, slots;
 };
 
 /// A rank's message to the others; plain bytes.
@@ -130,6 +134,19 @@ class CudaRings {
   std::uint64_t* counts(int rank) const {
     return reinterpret_cast<std::uint64_t*>(memories_[static_cast<std::size_t>(rank)].data() +
                                             layout_.counts);
+  }
+
+  /// Where the rings between the rank here and another one are.
+  enum class Place : std::uint8_t { kMapped, kStaged, kRemote };
+  Place place_of(std::size_t peer) const {
+    if (is_remote(peer)) return Place::kRemote;
+    return is_staged(peer) ? Place::kStaged : Place::kMapped;
+  }
+  /// In `owner`'s memory, what `writer`'s streams write; where the owner is mapped.
+  std::uint64_t* stream_counter(int owner, int writer, int number) const {
+    return reinterpret_cast<std::uint64_t*>(bases_[static_cast<std::size_t>(owner)] +
+                                            layout_.stream_counters) +
+           writer * kStreamCounters + number;
   }
 
   /// Ok, or why the rank's calls ended early. Then no more can be run here. Any thread.

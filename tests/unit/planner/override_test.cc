@@ -35,7 +35,7 @@ TEST_CASE("a name may say how often its lanes are repeated") {
   CHECK(read(Collective::kBroadcast, "all_reduce=two_shot:4,ring:2").lanes == 2);
   CHECK(lanes("^ring,two_shot:3") == 3);
   for (const char* list : {"ring:0", "ring:64", "ring:", "ring:x", "ring:2x", "ring:-1", "ring:2:2",
-                           "packet:2", "nvls:2", "^ring:2"}) {
+                           "packet:2", "nvls:2", "copy_engines:2", "^ring:2"}) {
     INFO(list);
     const auto algorithm_override = override_for(Collective::kAllReduce, list, "TUTTI_ALGORITHM");
     const auto number = override_number(Collective::kAllReduce, list);
@@ -58,9 +58,18 @@ TEST_CASE("with ^ it is forbidden") {
   CHECK_FALSE(read(Collective::kBroadcast, "reduce=^direct").forbids("direct"));
 }
 
+TEST_CASE("copy engines are of the collectives that only move inputs of all ranks") {
+  CHECK(read(Collective::kAllGather, "copy_engines").forced == "copy_engines");
+  CHECK(read(Collective::kAllToAll, "copy_engines,all_to_all=direct").forced == "direct");
+  CHECK(read(Collective::kAllToAll, "^copy_engines").forbids("copy_engines"));
+  CHECK(read(Collective::kAllReduce, "copy_engines").forced.empty());
+  CHECK(read(Collective::kBroadcast, "copy_engines,ring").forced == "ring");
+}
+
 TEST_CASE("what there is not is an error that says what there is, whichever collective asks") {
-  for (const char* list : {"nonsense", "^nonsense", "all_reduce=nonsense", "nonsense=ring",
-                           "all_reduce=^nonsense", "gather=ring", "^", ":2"}) {
+  for (const char* list :
+       {"nonsense", "^nonsense", "all_reduce=nonsense", "nonsense=ring", "all_reduce=^nonsense",
+        "gather=ring", "all_reduce=copy_engines", "^", ":2"}) {
     for (const Collective asks : {Collective::kAllReduce, Collective::kBroadcast}) {
       INFO(list);
       const auto algorithm_override = override_for(asks, list, "TUTTI_ALGORITHM");
