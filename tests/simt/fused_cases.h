@@ -9,9 +9,9 @@
 
 #include "cuda/driver/multicast.h"
 #include "kernels/cuda/fused.h"
-#include "kernels/reduce_op.h"
 #include "plan/partition.h"
 #include "simt/communicator/device_ranks.h"
+#include "tutti/detail/reduce_op.h"
 
 namespace tutti::test {
 
