@@ -65,12 +65,6 @@ struct DeviceCommunicator::State {
   Status start(const RmsNorm& call, cudaStream_t stream);
   Status start(const SgdStep& call, cudaStream_t stream);
 
-  std::size_t device_bytes() const;
-  std::string describe() const;
-  Result<std::string> explain(const Request& request);
-
- private:
-  const exec::CudaCall& call_of(const Request& request);
   /// Calls `launch`, which puts kernels on the stream, in the order of calls.
   template <class Launch>
   Status in_order(cudaStream_t stream, Launch launch) {
@@ -80,6 +74,13 @@ struct DeviceCommunicator::State {
     if (rank.network() != nullptr) rank.network()->wake();
     return order.leave(stream);
   }
+
+  std::size_t device_bytes() const;
+  std::string describe() const;
+  Result<std::string> explain(const Request& request);
+
+ private:
+  const exec::CudaCall& call_of(const Request& request);
 };
 
 /// The request with some buffers, whatever they will be, where it has none.
