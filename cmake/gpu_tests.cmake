@@ -2,11 +2,12 @@
 # there are: real ones (cmake/cuda.cmake), or, to be sure that they do that, one that is simulated (tests/simt).
 function(tutti_gpu_tests prefix)
   set(sources mesh one_shot two_shot fused messages communicator/communicator communicator/communicator_fused
-    vector)
+    communicator/communicator_program vector)
   list(TRANSFORM sources REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/tests/simt/\\1_test.cc")
   add_executable(${prefix}_devices_test ${sources})
   # Another program: who has used CUDA can't fork.
-  set(sources mesh_processes communicator/communicator_processes)
+  set(sources mesh_processes communicator/communicator_processes
+    communicator/communicator_program_processes)
   list(TRANSFORM sources REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/tests/simt/\\1_test.cc")
   add_executable(${prefix}_processes_test ${sources})
   foreach(name ${prefix}_devices_test ${prefix}_processes_test)

@@ -7,10 +7,10 @@ if(TARGET simulated_gpus)  # A folder of its own: these go by the names of NVIDI
   install(DIRECTORY ${PROJECT_BINARY_DIR}/simulated DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
 endif()
 if(NOT TUTTI_CUDA AND NOT TARGET simulated_gpus)  # Headers of what no library here has.
-  set(TUTTI_NOT_INSTALLED PATTERN cuda.h EXCLUDE PATTERN device_communicator.h EXCLUDE)
+  set(TUTTI_NOT_INSTALLED PATTERN cuda.h EXCLUDE PATTERN "device*" EXCLUDE PATTERN detail EXCLUDE)
 endif()
-install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def"
-  ${TUTTI_NOT_INSTALLED})
+install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh"
+  PATTERN "*.def" ${TUTTI_NOT_INSTALLED})
 install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 configure_package_config_file(cmake/tutti-config.cmake.in ${PROJECT_BINARY_DIR}/tutti-config.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)

@@ -1,7 +1,7 @@
 // The kernels of the probe (cuda_facts.h).
 #include "perf/cuda_facts.h"
 
-#include "kernels/cuda/prim.h"
+#include "tutti/detail/prim.h"
 
 namespace tutti::facts {
 namespace {

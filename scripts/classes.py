@@ -112,7 +112,7 @@ def main():
     paths = arguments[2 if most else 0:] or sys.stdin.read().split()
     # NCCL prescribes the classes of its own headers.
     paths = [path for path in paths
-             if re.match(r"(src|include|tools|kernels|compat|trainer|perf|simt)/.*\.(h|cc)$", path)
+             if re.match(r"(src|include|tools|kernels|compat|trainer|perf|simt)/.*\.(h|cc|cuh)$", path)
              and not re.match(r"compat/nccl/(nccl|device_api)\.h", path)]
     found = [(path, *one) for path in paths for one in classes(path)]
     if most:

@@ -59,8 +59,8 @@ MAY_INCLUDE = {
                  "include",
     "capi": "comm base include",
     "capi/cuda": "capi cuda/* comm base include",
-    "compat": "base kernels include",
-    "simt": "topology/capture topology/graph topology/probe topology/probe/sources kernels base include",
+    "compat": "base include",
+    "simt": "topology/capture topology/graph topology/probe topology/probe/sources base include",
     "trainer": "include",
     "perf": "include",
     "python": "include",
@@ -92,8 +92,8 @@ FILES_MAY_ALSO = {
 # The reference against which a sweep compares bits.
 PERF_REFERENCE = "kernels/host/reduce.h"
 
-SOURCE = re.compile(r"\.(h|cc|cu|c|def|map)$")
-TEXT = re.compile(r"\.(h|cc|cu|c|def|map|py|sh|md|txt|cmake|json|in)$|^scripts/|^\.ci/")
+SOURCE = re.compile(r"\.(h|cc|cuh?|c|def|map)$")
+TEXT = re.compile(r"\.(h|cc|cuh?|c|def|map|py|sh|md|txt|cmake|json|in)$|^scripts/|^\.ci/")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 TOPS = {room.split("/")[0] for room in MAY_INCLUDE} | {"tools", "tests"}
 

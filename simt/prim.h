@@ -1,4 +1,4 @@
-// File: simt/prim.h: the simulator's side of kernels/cuda/prim.h: the same functions, on a CPU.
+// File: simt/prim.h: the simulator's side of tutti/detail/prim.h: the same functions, on a CPU.
 //
 // Flags are atomics and scheduling points. Bulk data are plain accesses, on purpose: then the
 // thread sanitizer reports any that flags and barriers do not order, which on x86 would show in no
@@ -11,10 +11,11 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/reduce_op.h"
 #include "simt/engine.h"
+#include "tutti/detail/reduce_op.h"
 
 #define TUTTI_DEVICE inline
+#define TUTTI_DEVICE_COLD inline
 #define TUTTI_KERNEL_HANDLE(...) (::tutti::simt::kernel_handle(__VA_ARGS__, #__VA_ARGS__))
 
 namespace tutti::cuda {

@@ -6,7 +6,7 @@
 
 #include "base/cuda_refusal.h"
 #include "group.h"
-#include "kernels/reduce_op.h"
+#include "tutti/detail/reduce_op.h"
 
 namespace tutti::nccl {
 namespace {

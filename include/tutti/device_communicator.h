@@ -25,6 +25,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,7 @@
 #include <vector>
 
 #include "tutti/communicator.h"
+#include "tutti/device_handle.h"
 #include "tutti/export.h"
 #include "tutti/rendezvous.h"
 #include "tutti/result.h"
@@ -163,6 +165,18 @@ class TUTTI_API DeviceCommunicator {
   /// Whether the device of rank `a` can read and write registered memory of rank `b`. Alike on all
   /// ranks.
   bool reaches(Rank a, Rank b) const;
+
+  // The program's own kernels may communicate (tutti/device.cuh, docs/device-api.md).
+
+  /// A handle for kernels that work on `bytes` at `data`, in registered memory or a window, of all
+  /// ranks, with so many channels of signals. Collective, alike on all ranks; each call has signals
+  /// of its own. It is valid as long as the memory is registered. kInvalidArgument: this is in no
+  /// registered memory. kUnsupported: ranks of several hosts.
+  Result<DeviceHandle> device_handle(void* data, std::size_t bytes, int channels);
+  /// Runs `kernels`, which puts kernels of the program's onto the stream and returns a cudaError_t:
+  /// in the order of this communicator's calls, so that they are calls for `wait`, for leaving, and
+  /// for noticing that a peer has died.
+  Status launch(Stream stream, const std::function<int()>& kernels);
 
   /// Any size. Runs in a kernel of its own if input, residual and output are registered, on up to
   /// eight ranks of one host. Otherwise it is an all-reduce and what follows, with the same bits.

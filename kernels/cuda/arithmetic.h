@@ -1,76 +1,25 @@
-// File: kernels/cuda/arithmetic.h: what a thread computes with a unit: kernels/reduce_op.h for
-// several elements at a time.
-//
-// The order. Sums of 1, 2, 4, ... neighbours join like the digits of a binary counter, and what is
-// left at the end joins from the right. That is the canonical tree (kernels/reduce_op.h: it splits
-// at the largest power of two below n) for every n, with log2(n) values at a time.
+// File: kernels/cuda/arithmetic.h: what a thread computes with a unit in a call: the arithmetic of
+// tutti/detail/unit_arithmetic.h, with partial sums, and with what a call says of leaves and
+// results.
 #pragma once
 #include <cstring>
 
 #include "kernels/cuda/unit.h"
-#include "kernels/reduce_op.h"
+#include "tutti/detail/unit_arithmetic.h"
 
 namespace tutti::cuda {
 
-template <DataType type>
-struct TypeTraits {
-  using Element = kernels::Element<type>;
-  using Storage = typename Element::Storage;
-  using Accumulator = typename Element::Accumulator;
-  static constexpr unsigned kElements = unit_elements(type);
-  static constexpr std::size_t kBytes = kElements * sizeof(Storage);
-  static constexpr std::size_t kPartialBytes = kElements * sizeof(Accumulator);
-};
-
-/// The arithmetic of one type and operation. The sum stands for avg and premulsum too, which differ
-/// in what is done to leaves and results.
 template <DataType type, ReduceOp op>
-struct Arithmetic {
-  using Traits = TypeTraits<type>;
-  using Element = typename Traits::Element;
-  using Storage = typename Traits::Storage;
-  using Accumulator = typename Traits::Accumulator;
-  static constexpr unsigned kElements = Traits::kElements;
-  static constexpr std::size_t kBytes = Traits::kBytes;
-  static constexpr std::size_t kPartialBytes = Traits::kPartialBytes;
-
-  /// A unit on its way through the arithmetic.
-  struct Values {
-    Accumulator of[kElements];
-  };
-
-  TUTTI_DEVICE static Values widened(const Bits<kBytes>& bits) {
-    Values values;
-    if constexpr (type == DataType::kFloat16 || type == DataType::kBfloat16) {
-#pragma unroll
-      for (unsigned e = 0; e < kElements; e += 2) {
-        widen_pair<type>(bits.word[e / 2], values.of[e], values.of[e + 1]);
-      }
-    } else {
-      Storage stored[kElements];
-      std::memcpy(stored, bits.word, sizeof stored);
-#pragma unroll
-      for (unsigned e = 0; e < kElements; ++e) values.of[e] = Element::widen(stored[e]);
-    }
-    return values;
-  }
-
-  /// Rounded, as they lie in memory.
-  TUTTI_DEVICE static Bits<kBytes> stored(const Values& values) {
-    Bits<kBytes> bits;
-    if constexpr (type == DataType::kFloat16 || type == DataType::kBfloat16) {
-#pragma unroll
-      for (unsigned e = 0; e < kElements; e += 2) {
-        bits.word[e / 2] = round_pair<type>(values.of[e], values.of[e + 1]);
-      }
-    } else {
-      Storage storage[kElements];
-#pragma unroll
-      for (unsigned e = 0; e < kElements; ++e) storage[e] = Element::round(values.of[e]);
-      std::memcpy(bits.word, storage, sizeof storage);
-    }
-    return bits;
-  }
+struct Arithmetic : UnitArithmetic<type, op> {
+  using Base = UnitArithmetic<type, op>;
+  using Base::kBytes;
+  using Base::kElements;
+  using typename Base::Accumulator;
+  using typename Base::Element;
+  using typename Base::Storage;
+  using typename Base::Values;
+  using Tree = typename Base::template TreeOf<kMostSources>;
+  static constexpr std::size_t kPartialBytes = TypeTraits<type>::kPartialBytes;
 
   TUTTI_DEVICE static Bits<kPartialBytes> partial(const Values& values) {
     Bits<kPartialBytes> bits;
@@ -107,56 +56,8 @@ struct Arithmetic {
             kernels::finish<ReduceOp::kAvg>(values.of[e], static_cast<int>(arguments.ranks));
       }
     }
-    return stored(values);
+    return Base::stored(values);
   }
-
-  TUTTI_DEVICE static void combine(const Values& left, const Values& right, Values& to) {
-#pragma unroll
-    for (unsigned e = 0; e < kElements; ++e) {
-      to.of[e] = kernels::combine<op>(left.of[e], right.of[e]);
-    }
-  }
-
-  /// The canonical tree of values that come one after the other. level[l] is the sum of 2^l
-  /// neighbours; they join like the digits of a binary counter.
-  struct Tree {
-    static constexpr unsigned kLevels = 3;
-    static_assert(kMostSources == 1u << kLevels);
-    Values level[kLevels] = {};  // All kMostSources together: in the first.
-
-    /// Value number `index`, from 0.
-    TUTTI_DEVICE void add(unsigned index, Values value) {
-      bool carried = true;
-#pragma unroll
-      for (unsigned l = 0; l < kLevels; ++l) {
-        if (!carried) continue;
-        carried = (index >> l & 1) != 0;
-        if (carried) {
-          combine(level[l], value, value);
-        } else {
-          level[l] = value;
-        }
-      }
-      if (carried) level[0] = value;
-    }
-
-    TUTTI_DEVICE Values root(unsigned count) const {
-      if (count == kMostSources) return level[0];
-      Values sum = {};
-      bool any = false;
-#pragma unroll
-      for (unsigned l = 0; l < kLevels; ++l) {
-        if ((count >> l & 1) == 0) continue;
-        if (any) {
-          combine(level[l], sum, sum);
-        } else {
-          sum = level[l];
-        }
-        any = true;
-      }
-      return sum;
-    }
-  };
 };
 
 }  // namespace tutti::cuda

@@ -21,7 +21,8 @@
 #include <cstring>
 
 #include "kernels/cuda/interpreter.h"
-#include "kernels/cuda/prim.h"
+#include "tutti/detail/prim.h"
+#include "tutti/detail/tell.h"
 
 namespace tutti::cuda {
 
@@ -42,12 +43,6 @@ TUTTI_DEVICE std::byte* board_from(const Arguments& arguments, unsigned peer) {
   if (arguments.boards[peer] == nullptr) return nullptr;
   return (arguments.staged_peers >> peer & 1) != 0 ? arguments.staged_board
                                                    : arguments.boards[arguments.rank];
-}
-TUTTI_DEVICE std::uint64_t* told_on(std::byte* board) {
-  return reinterpret_cast<std::uint64_t*>(board);
-}
-TUTTI_DEVICE std::uint64_t* claimed_on(std::byte* board) {
-  return reinterpret_cast<std::uint64_t*>(board) + 1;
 }
 
 /// A rank's post; number 0: nothing, or the post is being written.
@@ -393,19 +388,6 @@ TUTTI_DEVICE void name_calls(Watch watch, Report& report) {
   report.other = latest(watch.line(board, watch.peer)).call;
 }
 
-// Reports are written and read word by word.
-inline constexpr unsigned kReportWords = sizeof(Report) / sizeof(std::uint64_t);
-
-TUTTI_DEVICE void write_report(Report* at, const Report& report) {
-  auto* to = reinterpret_cast<std::uint64_t*>(at);
-  std::uint64_t words[kReportWords];
-  std::memcpy(words, &report, sizeof words);
-#pragma unroll
-  for (unsigned i = 1; i < kReportWords; ++i) store_relaxed(to + i, words[i]);
-  // release: a reader that sees `why` sees the whole report.
-  store_release(to, words[0]);
-}
-
 TUTTI_DEVICE Report told_report(const Arguments& arguments) {
   std::byte* board = arguments.boards[arguments.rank];
   // acquire: pairs with the release in tell.
@@ -415,11 +397,8 @@ TUTTI_DEVICE Report told_report(const Arguments& arguments) {
     told = load_acquire(told_on(board));
   }
   if (told == 0) return {};
-  const auto* from =
-      reinterpret_cast<const std::uint64_t*>(board + kBoardHead + (told - 1) * kReportBytes);
-  std::uint64_t words[kReportWords];
-#pragma unroll
-  for (unsigned i = 0; i < kReportWords; ++i) words[i] = load_relaxed(from + i);
+  ReportWords words;
+  read_report(board, told, words);
   Report report;
   std::memcpy(&report, words, sizeof report);
   return report;
@@ -440,17 +419,12 @@ TUTTI_DEVICE void tell(const Watch& watch) {
     detail::name_calls(watch, report);
     report.why = report_word(watch.why, arguments.rank, watch.peer);
   }
-  if (load_relaxed(&arguments.report->why) == 0) detail::write_report(arguments.report, report);
+  detail::ReportWords words;
+  std::memcpy(words, &report, sizeof words);
+  if (load_relaxed(&arguments.report->why) == 0) detail::write_report(arguments.report, words);
   // If the host has ended the call, the host tells the peers where they are to know.
   if (own == nullptr || watch.why == Why::kTold || watch.why == Why::kAborted) return;
-#pragma unroll 1
-  for (unsigned peer = 0; peer < arguments.ranks; ++peer) {
-    std::byte* const board = arguments.boards[peer];
-    if (peer == arguments.rank || board == nullptr) continue;
-    std::byte* const at = board + kBoardHead + arguments.rank * kReportBytes;
-    detail::write_report(reinterpret_cast<Report*>(at), report);
-    store_release(told_on(board), arguments.rank + 1);  // release: the report is there.
-  }
+  detail::post_report(arguments.boards, arguments.ranks, arguments.rank, words);
 }
 
 /// Compares the calls of the peers for which no thread waited, notes the call as done, and reports

@@ -6,8 +6,8 @@
 // the block that works for its lane.
 #pragma once
 #include "kernels/cuda/interpreter.h"
-#include "kernels/cuda/prim.h"
 #include "kernels/cuda/unit.h"
+#include "tutti/detail/prim.h"
 
 namespace tutti::cuda {
 

@@ -24,6 +24,7 @@
 #include <cstdint>
 
 #include "plan/plan.h"
+#include "tutti/detail/device_common.h"
 #include "tutti/types.h"
 
 namespace tutti::cuda {
@@ -44,20 +45,10 @@ constexpr const char* to_string(SlotFormat format) {
 inline constexpr unsigned kMostSources = 8;
 inline constexpr unsigned kMostTargets = 16;
 inline constexpr unsigned kMostLocations = kMostSources + kMostTargets;
-/// Ranks that map each other's memory, at most: their buffers are in a launch's arguments.
-inline constexpr unsigned kMostDeviceRanks = 64;
-
-/// Elements in a unit of `type`.
-constexpr std::size_t unit_elements(DataType type) {
-  const std::size_t fit = 16 / size_of(type);
-  return fit < 8 ? fit : 8;
-}
-
 /// A block is cut into pieces at multiples of this, in elements: a cache line, as on the host.
 constexpr std::size_t grain_of(DataType type) { return 64 / size_of(type); }
 
 // In a line format, a warp has 4 lines, 28 lanes with data.
-inline constexpr unsigned kWarpLanes = 32;
 inline constexpr unsigned kLineLanes = 8;
 inline constexpr unsigned kWarpUnits = kWarpLanes - kWarpLanes / kLineLanes;
 inline constexpr std::size_t kWarpLineBytes = std::size_t{kWarpLanes} * 16;
@@ -120,10 +111,6 @@ struct CallTag {
   std::uint32_t digest = 0;
   std::uint32_t words[3] = {};
 };
-struct KnownCall {
-  std::uint32_t number = 0;  // Counted from 1; 0: not known.
-  std::uint32_t words[3] = {};
-};
 
 /// A block's state, which lasts from one launch to the next.
 struct alignas(64) BlockState {
@@ -135,26 +122,11 @@ struct alignas(64) BlockState {
   std::uint64_t busy = 0;  // 1: a kernel has the block's rings.
 };
 
-/// Why a launch ended early. The host writes kAborted to end it.
-enum class Why : std::uint8_t { kNothing, kAborted, kTimedOut, kDiffers, kOverlaps, kTold };
-
-/// How a rank reports to its host, and on its peers' boards, that its calls ended early.
-struct Report {
-  std::uint64_t why = 0;  // report_word, written last; 0: no report.
-  KnownCall own, other;   // The reporting rank's call, and that of the peer it waited for.
-};
-constexpr std::uint64_t report_word(Why why, unsigned teller, unsigned peer) {
-  return static_cast<std::uint64_t>(why) | std::uint64_t{teller} << 16 | std::uint64_t{peer} << 32;
-}
-
 // A board (calls.h) has the rank that failed, a report of each peer, a line of calls for each lane
 // and peer, and a line of messages for each peer and direction.
-inline constexpr std::size_t kBoardHead = 128;
-inline constexpr std::size_t kReportBytes = 64;
 inline constexpr unsigned kBoardEntries = 8;
 inline constexpr std::size_t kEntryBytes = 32;
 inline constexpr std::size_t kBoardLine = kBoardEntries * kEntryBytes;
-static_assert(sizeof(Report) <= kReportBytes);
 constexpr std::size_t board_calls(std::size_t ranks) {
   return kBoardHead + (ranks + 1) / 2 * 2 * kReportBytes;
 }

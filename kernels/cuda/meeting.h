@@ -6,8 +6,8 @@
 // of the sender's chain (calls.h), for peers on other hosts, which see no board.
 #pragma once
 #include "kernels/cuda/interpreter.h"
-#include "kernels/cuda/prim.h"
 #include "kernels/cuda/unit.h"
+#include "tutti/detail/prim.h"
 
 namespace tutti::cuda {
 

@@ -6,7 +6,8 @@
 
 #include "kernels/cuda/calls.h"
 #include "kernels/cuda/interpreter.h"
-#include "kernels/cuda/prim.h"
+#include "tutti/detail/prim.h"
+#include "tutti/detail/unit_arithmetic.h"
 
 namespace tutti::cuda {
 
@@ -33,20 +34,6 @@ struct Position {
   TUTTI_DEVICE bool flag_lane() const { return lane % kLineLanes == kLineLanes - 1; }
 };
 
-/// The bits of a unit, 8, 16 or 32 bytes.
-template <std::size_t kBytes>
-struct alignas(kBytes < 16 ? 8 : 16) Bits {
-  std::uint32_t word[kBytes / 4];
-};
-
-template <std::size_t kBytes>
-TUTTI_DEVICE Bits<kBytes> zero_bits() {
-  Bits<kBytes> bits;
-#pragma unroll
-  for (std::size_t i = 0; i < kBytes / 4; ++i) bits.word[i] = 0;
-  return bits;
-}
-
 /// The vectors of 16 bytes that a unit takes in a line.
 template <std::size_t kBytes>
 inline constexpr std::size_t kVectors = (kBytes + 15) / 16;
@@ -55,72 +42,6 @@ inline constexpr std::size_t kVectors = (kBytes + 15) / 16;
 template <std::size_t kBytes>
 TUTTI_DEVICE std::byte* line_at(const Resolved& at, const Position& position, std::size_t index) {
   return at.at + (position.row * kVectors<kBytes> + index) * kWarpLineBytes + position.lane * 16;
-}
-
-/// Plain data, all of the unit: one or two accesses.
-template <std::size_t kBytes>
-TUTTI_DEVICE Bits<kBytes> load_whole(const std::byte* at) {
-  if constexpr (kBytes <= 16) {
-    return load<Bits<kBytes>>(at);
-  } else {
-    Bits<kBytes> bits;
-#pragma unroll
-    for (std::size_t v = 0; v < kBytes / 16; ++v) {
-      const auto vector = load<Vector16>(at + v * 16);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) bits.word[v * 4 + i] = vector.word[i];
-    }
-    return bits;
-  }
-}
-template <std::size_t kBytes>
-TUTTI_DEVICE void store_whole(std::byte* at, const Bits<kBytes>& bits) {
-  if constexpr (kBytes <= 16) {
-    store(at, bits);
-  } else {
-#pragma unroll
-    for (std::size_t v = 0; v < kBytes / 16; ++v) {
-      const auto* from = bits.word + v * 4;
-      store(at + v * 16, Vector16{{from[0], from[1], from[2], from[3]}});
-    }
-  }
-}
-
-/// One element of `kElement` bytes; its neighbours in the word are kept.
-template <std::size_t kElement, std::size_t kBytes>
-TUTTI_DEVICE void load_element(const std::byte* at, unsigned index, Bits<kBytes>& bits) {
-  if constexpr (kElement == 8) {
-    const auto value = load<std::uint64_t>(at);
-    bits.word[index * 2] = static_cast<std::uint32_t>(value);
-    bits.word[index * 2 + 1] = static_cast<std::uint32_t>(value >> 32);
-  } else if constexpr (kElement == 4) {
-    bits.word[index] = load<std::uint32_t>(at);
-  } else {
-    constexpr unsigned kPerWord = 4 / kElement;
-    std::uint32_t value = 0;
-    if constexpr (kElement == 2) {
-      value = load<std::uint16_t>(at);
-    } else {
-      value = load<std::uint8_t>(at);
-    }
-    bits.word[index / kPerWord] |= value << (index % kPerWord * kElement * 8);
-  }
-}
-template <std::size_t kElement, std::size_t kBytes>
-TUTTI_DEVICE void store_element(std::byte* at, unsigned index, const Bits<kBytes>& bits) {
-  if constexpr (kElement == 8) {
-    store(at, std::uint64_t{bits.word[index * 2]} | std::uint64_t{bits.word[index * 2 + 1]} << 32);
-  } else if constexpr (kElement == 4) {
-    store(at, bits.word[index]);
-  } else {
-    constexpr unsigned kPerWord = 4 / kElement;
-    const std::uint32_t value = bits.word[index / kPerWord] >> (index % kPerWord * kElement * 8);
-    if constexpr (kElement == 2) {
-      store(at, static_cast<std::uint16_t>(value));
-    } else {
-      store(at, static_cast<std::uint8_t>(value));
-    }
-  }
 }
 
 /// Where units may be: in plain memory, or in slots of any format too. Kernels that have no slots

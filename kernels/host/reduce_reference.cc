@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "kernels/host/kernel_table.h"
 #include "kernels/host/reduce.h"
-#include "kernels/reduce_op.h"
+#include "tutti/detail/reduce_op.h"
 
 namespace tutti::kernels {
 namespace {

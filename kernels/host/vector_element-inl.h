@@ -1,5 +1,5 @@
-// File: kernels/host/vector_element-inl.h: kernels/reduce_op.h in vectors: elements that widen and
-// round, operations that combine. Compiled once for each instruction set; has to agree with the
+// File: kernels/host/vector_element-inl.h: tutti/detail/reduce_op.h in vectors: elements that widen
+// and round, operations that combine. Compiled once for each instruction set; has to agree with the
 // scalar definitions bit for bit (NaN payloads apart), which the tests check for every type and
 // operation.
 #if defined(TUTTI_VECTOR_ELEMENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -13,7 +13,7 @@
 
 #include <cstring>
 
-#include "kernels/reduce_op.h"
+#include "tutti/detail/reduce_op.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {

@@ -1,4 +1,4 @@
-// File: litmus/language.h: what kernels/cuda/prim.h offers, for the litmus tests: the same
+// File: litmus/language.h: what tutti/detail/prim.h offers, for the litmus tests: the same
 // functions, which record events instead of doing something. Included ahead of kernels' headers.
 //
 // So the protocols that are checked are kernels' own functions (channel.h, meeting.h, one_shot.h),
@@ -20,14 +20,15 @@
 
 #define TUTTI_SIMT 1
 #define TUTTI_DEVICE inline
+#define TUTTI_DEVICE_COLD inline
 #define __global__
 #define __grid_constant__
 #define __launch_bounds__(...)
 
 struct LitmusIndex {
-  unsigned x = 0;
+  unsigned x = 0, y = 0, z = 0;
 };
-inline LitmusIndex threadIdx, blockIdx, blockDim{1}, gridDim{1};
+inline LitmusIndex threadIdx, blockIdx, blockDim{1, 1, 1}, gridDim{1, 1, 1};
 
 namespace tutti::cuda {
 

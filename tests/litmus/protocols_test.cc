@@ -11,6 +11,7 @@
 #include "kernels/cuda/meeting.h"
 #include "kernels/cuda/one_shot.h"
 #include "support/catch.h"
+#include "tutti/device.cuh"
 
 namespace tutti::litmus {
 namespace {
@@ -163,6 +164,65 @@ TEST_CASE("a peer's input is read after it was written, and before it is written
   // The wait, acquire and release of a signal, and two barriers.
   check_orders(
       program, [](const Outcome& outcome) { return saw_other(outcome[3], {1}); }, 5);
+}
+
+// --- A program's own kernels: tutti/device.cuh, signal and wait. Rank 0 writes into rank 1's
+// window twice; rank 1 says when there is room.
+
+struct Window {
+  std::uint64_t data = 0;
+  cuda::SignalLine lines[2][2];  // By rank, whose memory it is, and peer.
+};
+DeviceHandle handle_of(Window& memory, unsigned rank, cuda::Report& report) {
+  DeviceHandle handle;
+  handle.rank = rank;
+  handle.ranks = 2;
+  handle.channels = 1;
+  handle.bytes = sizeof memory.data;
+  handle.report = &report;
+  handle.windows[1] = reinterpret_cast<std::byte*>(&memory.data);
+  for (unsigned owner = 0; owner < 2; ++owner) handle.signals[owner] = memory.lines[owner];
+  return handle;
+}
+/// What only this rank touches begins anew with each run.
+void forget(Window& memory, unsigned rank) {
+  cuda::SignalLine& own = memory.lines[rank][1 - rank];
+  own.sent = own.taken = 0;
+}
+
+TEST_CASE("a program's data are there behind their signal, and not written over before another") {
+  Window memory;
+  const auto write = [&] {
+    forget(memory, 0);
+    cuda::Report report;
+    const DeviceHandle handle = handle_of(memory, 0, report);
+    device::Channel channel(handle);
+    for (std::uint64_t round = 1; round <= 2; ++round) {
+      cuda::store(channel.peer<std::uint64_t>(1, 0), round);
+      channel.signal(1);
+      channel.wait(1);
+    }
+  };
+  const auto read = [&] {
+    forget(memory, 1);
+    cuda::Report report;
+    const DeviceHandle handle = handle_of(memory, 1, report);
+    device::Channel channel(handle);
+    for (int round = 1; round <= 2; ++round) {
+      channel.wait(0);
+      saw(cuda::load<std::uint64_t>(channel.peer<std::uint64_t>(1, 0)));
+      channel.signal(0);
+    }
+  };
+  const Program program{
+      {{&memory.data, 8}, {&memory.lines[0][1].incoming, 8}, {&memory.lines[1][0].incoming, 8}},
+      {{Where{0, 0}, write}, {Where{1, 1}, read}}};
+  check_orders(
+      program,
+      [](const Outcome& outcome) {
+        return saw_other(outcome[1], {1, 2});
+      },
+      3);
 }
 
 // --- The one-shot all-reduce: one_shot.h, OneShot::run, a unit of eight bytes between two ranks.

@@ -58,6 +58,14 @@ pkg-config --modversion tutti
 echo "== the README's program, and the tutorial's in C"
 # block LANGUAGE PAGE FILE: what the page has for that file.
 block() { awk -v fence="\`\`\`$1 file=$3" '$0 == fence { on = 1; next } /^```/ { on = 0 } on' "$source_dir/$2"; }
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+if [ -x "$nvcc" ]; then  # Kernels of programs need nothing but what is installed.
+  block cpp docs/device-api.md pass_on.cu >"$work/pass_on.cu"
+  for kernel in "$work/pass_on.cu" "$source_dir"/examples/cuda/*.cu; do
+    echo "== $kernel"
+    "$nvcc" -std=c++20 --expt-relaxed-constexpr -arch=sm_90 -I "$prefix/include" -c "$kernel" -o "$work/kernel.o"
+  done
+fi
 block cpp README.md program.cc >"$work/readme.cc"
 block c docs/TUTORIAL.md sum.c >"$work/readme.c"
 # shellcheck disable=SC2046

@@ -1,6 +1,6 @@
-// A kernel with every access that kernels/cuda/prim.h has, for mistakes.py: small, so that it
+// A kernel with every access that tutti/detail/prim.h has, for mistakes.py: small, so that it
 // compiles in half a second.
-#include "kernels/cuda/prim.h"
+#include "tutti/detail/prim.h"
 
 namespace tutti::cuda {
 

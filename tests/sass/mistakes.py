@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """mistakes.py FOLDER NVCC FLAGS...: scripts/sass-lint refuses each mistake below, and nothing without
-one. A mistake is a text that is replaced, once, in kernels/cuda/prim.h or in every_access.cu; what the
+one. A mistake is a text that is replaced, once, in tutti/detail/prim.h or in every_access.cu; what the
 lint has to say is a regular expression. Mistakes are compiled for sm_90, into FOLDER: all of them at
 once, each in a namespace of its own, as most of the time goes into reading CUDA's headers."""
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PRIM, KERNEL = "kernels/cuda/prim.h", "every_access.cu"
+PRIM, KERNEL = "tutti/detail/prim.h", "every_access.cu"
 LOAD = "  return *static_cast<const T*>(at);\n"
 DECLARATION = ("template <class T>\nTUTTI_DEVICE T load(const void* at) {\n"
                "  __builtin_assume(__isGlobal(at));\n" + LOAD)
@@ -85,7 +85,7 @@ def lint(folder, nvcc, flags, includes):
 
 
 def original(name):
-    return ((HERE if name == KERNEL else ROOT) / name).read_text()
+    return ((HERE if name == KERNEL else ROOT / "include") / name).read_text()
 
 
 def mistaken(what, name, text, instead):

@@ -12,6 +12,7 @@
 #include "simt/fused_cases.h"
 #include "simt/message_cases.h"
 #include "simt/multimem_cases.h"
+#include "simt/program_kernel_cases.h"
 
 namespace tutti {
 namespace {
@@ -138,6 +139,17 @@ std::string run_fused(test::DeviceRanks& ranks, test::Case test) {
   return run_multimem(ranks, test);
 }
 
+/// Kernels of a program's own, of which each call finds the windows as the one before left them.
+std::string run_program(test::DeviceRanks& ranks) {
+  test::ProgramRanks program(ranks, kRanks);
+  if (std::string wrong = program.pass_on(4000, 4); !wrong.empty()) return wrong;
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    if (std::string wrong = program.reduce(test::kProgramReductions[0], 6000, seed); !wrong.empty())
+      return wrong;
+  }
+  return "";
+}
+
 std::string run_all(cuda::SlotFormat format) {
   exec::CudaMeshOptions options;
   options.devices = {0, 1, 2};
@@ -169,7 +181,10 @@ std::string run_all(cuda::SlotFormat format) {
   test.collective = Collective::kAllReduce;
   if (complaint = run_one_shot(*ranks, test); !complaint.empty()) return complaint;
   if (complaint = test::run_messages(*ranks, {kRanks}, 1, 2); !complaint.empty()) return complaint;
-  if (format == cuda::SlotFormat::kSimple) complaint = run_fused(*ranks, test);
+  if (format == cuda::SlotFormat::kSimple) {
+    complaint = run_fused(*ranks, test);
+    if (complaint.empty()) complaint = run_program(*ranks);
+  }
   if (!complaint.empty()) return complaint;
   for (const char* name : {"one_shot", "two_shot", "ring"}) {
     const plan::Plan plan =

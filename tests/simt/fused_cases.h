@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "kernels/cuda/fused.h"
-#include "kernels/reduce_op.h"
 #include "plan/partition.h"
 #include "simt/communicator/device_ranks.h"
+#include "tutti/detail/reduce_op.h"
 
 namespace tutti::test {
 

@@ -199,6 +199,20 @@ Result<void*> DeviceCommunicator::address_at(const void* data, Rank peer) const 
   return static_cast<void*>(at == nullptr ? nullptr : at + place.offset);
 }
 
+Result<DeviceHandle> DeviceCommunicator::device_handle(void* data, std::size_t bytes,
+                                                       int channels) {
+  return state_->memory.add_handle(data, bytes, channels);
+}
+
+Status DeviceCommunicator::launch(Stream stream, const std::function<int()>& kernels) {
+  if (in_group()) return invalid("launch is not for groups; end the group first");
+  TUTTI_RETURN_IF_ERROR(state_->health.failure());
+  return state_->in_order(cuda_stream(stream), [&] {
+    return exec::cuda_status(static_cast<cudaError_t>(kernels()),
+                             "starting a kernel of the program's");
+  });
+}
+
 bool DeviceCommunicator::reaches(Rank a, Rank b) const {
   const planner::DeviceLink link = state_->rank.machine.link(static_cast<std::size_t>(a.value),
                                                              static_cast<std::size_t>(b.value));

@@ -140,8 +140,9 @@ bool await_own_calls(const DeviceCommunicator::State& state) {
 }
 
 /// Closes what the rank has opened by IPC handles; its calls have ended. False: not yet.
-bool close_imports(const DeviceCommunicator::State& state) {
+bool close_imports(DeviceCommunicator::State& state) {
   auto opened = state.rank.mesh->rings().take_imports_by_ipc();
+  for (exec::CudaImport& one : state.memory.take_imports_by_ipc()) opened.push_back(std::move(one));
   if (opened.empty()) return true;
   return done_soon(state.rank.device, [gone = std::move(opened)]() mutable {
     const RelaxedCapture relaxed;

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "cuda/comm/exchange_status.h"
+#include "cuda/mesh/program_kernels.h"
 
 namespace tutti {
 namespace {
@@ -18,6 +19,7 @@ struct Shown {
   ExchangedStatus status;
   exec::CudaName name;
   std::uint64_t bytes = 0;
+  std::uint64_t signals_of = 0;
 };
 struct Done {
   ExchangedStatus status;
@@ -89,15 +91,21 @@ Status RegisteredMemory::open_others(Entry& made, const std::vector<exec::CudaNa
 
 Status RegisteredMemory::add(void* data, std::size_t bytes, bool window) {
   if (in_group()) return invalid("register_memory is not for groups; end the group first");
-  TUTTI_RETURN_IF_ERROR(check_reach(rank_.machine));
-  TUTTI_TRY(Entry made, join(data, bytes, window));
+  Entry made;
+  made.data = static_cast<std::byte*>(data);
+  made.bytes = bytes;
+  made.window = window;
+  TUTTI_TRY(made, join(std::move(made), ok(), "register_memory"));
   list_.push_back(std::move(made));
   return ok();
 }
 
 Status RegisteredMemory::add_staging(const exec::CudaMemory& memory,
                                      exec::CudaMulticastStaging& staging) {
-  TUTTI_TRY(Entry made, join(memory.data(), memory.size(), false));
+  Entry made;
+  made.data = memory.data();
+  made.bytes = memory.size();
+  TUTTI_TRY(made, join(std::move(made), ok(), "staging memory"));
   if (made.on_all == nullptr) return Error{Code::kUnsupported, made.no_multicast};
   staging.multicast = made.on_all;
   staging.own = made.data;
@@ -107,32 +115,34 @@ Status RegisteredMemory::add_staging(const exec::CudaMemory& memory,
 }
 
 /// Has all ranks map each other's memory, and joins it by multicast where the communicator does so.
-Result<RegisteredMemory::Entry> RegisteredMemory::join(void* data, std::size_t bytes, bool window) {
+/// `status`: what keeps this rank from it.
+Result<RegisteredMemory::Entry> RegisteredMemory::join(Entry made, Status status,
+                                                       const char* what) {
+  TUTTI_RETURN_IF_ERROR(check_reach(rank_.machine));
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
-  Entry made;
-  made.data = static_cast<std::byte*>(data);
-  made.bytes = bytes;
-  made.window = window;
   Shown mine;
-  mine.bytes = bytes;
-  Status status = export_own(made, mine.name);
+  mine.bytes = made.bytes;
+  mine.signals_of = made.signals_of;
+  if (status) status = export_own(made, mine.name);
   TUTTI_TRY(const auto shown, exchange_status(rank_.control, mine, status));
   std::vector<exec::CudaName> names;
   for (const Shown& one : shown) {
-    if (one.bytes != bytes && status) {
+    const bool same_place = one.signals_of == mine.signals_of;
+    if (status && (one.bytes != mine.bytes || !same_place)) {
       const auto other = static_cast<int>(names.size());
-      status = Error{
-          Code::kMismatch,
-          fmt::format("register_memory: {} bytes here, {} on rank {}", bytes, one.bytes, other),
-          rank_.me, Rank{other}};
+      const std::string how =
+          same_place ? fmt::format("{} bytes here, {} on", mine.bytes, one.bytes)
+                     : "in another place, of other memory, or for another call than on";
+      status = Error{Code::kMismatch, fmt::format("{}: {} rank {}", what, how, other), rank_.me,
+                     Rank{other}};
     }
     names.push_back(one.name);
   }
   if (status) status = open_others(made, names);
   TUTTI_RETURN_IF_ERROR(exchange_status(rank_.control, status));
   made.number = ++registrations_;
-  if (!multicast_.why_not.empty()) return made;
+  if (!multicast_.why_not.empty() || made.signals_of != 0) return made;
   auto multicast = join_multicast(rank_, names);
   if (multicast) {
     made.multicast = *std::move(multicast);
@@ -143,6 +153,73 @@ Result<RegisteredMemory::Entry> RegisteredMemory::join(void* data, std::size_t b
   return made;
 }
 
+/// A place and its length, as one word that is alike on all ranks.
+std::uint64_t RegisteredMemory::signals_of(const Place& place, std::size_t bytes) {
+  constexpr std::uint64_t kLow = (std::uint64_t{1} << kNumberShift) - 1;
+  const Hash hash = Hash().add(place.offset).add(bytes);
+  return place.memory->number << kNumberShift | (hash.value() & kLow);
+}
+
+/// All ranks are on this host, else not all have an address here.
+Result<DeviceHandle> RegisteredMemory::add_handle(void* data, std::size_t bytes, int channels) {
+  constexpr const char* kWhat = "device_handle";
+  constexpr int kMostChannels = 1 << 16;
+  if (in_group()) return invalid("device_handle is not for groups; end the group first");
+  if (rank_.network() != nullptr) {
+    return Error{Code::kUnsupported,
+                 "device_handle: ranks are on several hosts; split the communicator by host",
+                 rank_.me};
+  }
+  Entry made;
+  Status status = ok();
+  const Place place = place_at(data, bytes);
+  if (place.memory == nullptr || bytes == 0) {
+    status = invalid(
+        fmt::format("device_handle: these {} bytes are not all in one registered memory", bytes));
+  } else if (channels <= 0 || channels > kMostChannels) {
+    status = invalid(
+        fmt::format("device_handle: {} channels; 1 to {} are possible", channels, kMostChannels));
+  } else {
+    const exec::OnDevice on(rank_.device);
+    made.signals_of = signals_of(place, bytes);
+    made.window = place.memory->window;
+    made.bytes = exec::signal_bytes(static_cast<std::size_t>(channels),
+                                    static_cast<std::size_t>(rank_.rank_count));
+    auto memory = exec::CudaMemory::allocate_for_peers(rank_.device, made.bytes);
+    status = memory ? memory->allow_peers() : memory.error();
+    if (memory) made.signals = *std::move(memory);
+    made.data = made.signals.data();
+  }
+  TUTTI_TRY(made, join(std::move(made), std::move(status), kWhat));
+  list_.push_back(std::move(made));
+  std::vector<std::byte*> windows;
+  place_at(data, bytes).list(windows);  // Anew: the list of memories has grown.
+  return exec::device_handle_of(rank_.mesh->rings(), rank_.me.value, bytes, windows,
+                                static_cast<std::uint32_t>(channels), list_.back().everywhere);
+}
+
+/// Memory, and the signals of kernels on it.
+std::vector<RegisteredMemory::Entry> RegisteredMemory::take(std::vector<Entry>::iterator found) {
+  std::vector<Entry> taken;
+  taken.push_back(std::move(*found));
+  list_.erase(found);
+  for (Entry& one : list_) {
+    if (one.belongs_to(taken.front())) taken.push_back(std::move(one));
+  }
+  std::erase_if(list_, [](const Entry& one) { return one.everywhere.empty(); });
+  return taken;
+}
+
+std::vector<exec::CudaImport> RegisteredMemory::take_imports_by_ipc() {
+  std::vector<exec::CudaImport> taken;
+  for (Entry& one : list_) {
+    for (exec::CudaImport& opened : one.opened) {
+      if (one.signals_of != 0 && opened.by_ipc()) taken.push_back(std::move(opened));
+    }
+  }
+  return taken;
+}
+
 Status RegisteredMemory::close_window(void* data) {
   const auto found = std::ranges::find_if(
       list_, [data](const Entry& one) { return one.data == data && one.window; });
@@ -150,7 +227,7 @@ Status RegisteredMemory::close_window(void* data) {
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
   TUTTI_RETURN_IF_ERROR(order_.synchronize());
-  list_.erase(found);
+  take(found);
   return ok();
 }
 
@@ -176,7 +253,10 @@ Status RegisteredMemory::remove(void* data) {
                     done.number, ended[rank].number, rank),
         rank_.me, Rank{static_cast<int>(rank)}};
   }
-  list_.erase(found);
+  std::vector<Entry> taken = take(found);
+  std::vector<exec::CudaMemory> signals;  // Freed when all have closed them.
+  for (Entry& one : taken) signals.push_back(std::move(one.signals));
+  taken.clear();
   return exchange_status(rank_.control, ok());
 }
 
@@ -242,12 +322,21 @@ std::uint64_t RegisteredMemory::places_of(std::initializer_list<std::uint64_t> n
 
 std::string RegisteredMemory::describe() const {
   if (list_.empty()) return {};
-  std::size_t bytes = 0;
-  for (const Entry& one : list_) bytes += one.bytes;
-  std::string text = fmt::format("registered memory: {} times, {:.2f} MiB\n", list_.size(),
-                                 static_cast<double>(bytes) / (1 << 20));
+  std::size_t bytes = 0, handles = 0;
+  for (const Entry& one : list_) {
+    if (one.signals_of != 0) {
+      ++handles;
+    } else {
+      bytes += one.bytes;
+    }
+  }
+  std::string text =
+      fmt::format("registered memory: {} times, {:.2f} MiB{}\n", list_.size() - handles,
+                  static_cast<double>(bytes) / (1 << 20),
+                  handles == 0 ? "" : fmt::format("; {} handles of kernels", handles));
   if (staging_) {
     for (const Entry& one : list_) {
+      if (one.signals_of != 0) continue;
       text += one.on_all != nullptr ? fmt::format("  number {}: multicast memory\n", one.number)
                                     : fmt::format("  number {}: not multicast memory: {}\n",
                                                   one.number, one.no_multicast);

@@ -15,11 +15,15 @@
 #include "cuda/comm/device_rank.h"
 #include "cuda/comm/launch_order.h"
 #include "cuda/comm/multicast.h"
+#include "tutti/device_handle.h"
 
 namespace tutti {
 
+/// It has more than 20 functions: what is registered, by whom, and what is made of it: windows,
+/// multicast memory, handles of kernels.
 class RegisteredMemory {
  public:
+  static constexpr unsigned kNumberShift = 48;  // Below: a place in the memory of that number.
   struct Entry {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
@@ -31,6 +35,13 @@ class RegisteredMemory {
     exec::CudaMulticast multicast;       // For all that was allocated there,
     std::byte* on_all = nullptr;         // and what stands for `data` of all ranks; null: nothing,
     std::string no_multicast;            // as this says.
+    // Signals of kernels on other memory, with which they go (tutti/device_handle.h).
+    std::uint64_t signals_of = 0;  // The place of that, alike on all ranks; 0: it is the user's.
+    exec::CudaMemory signals;
+    /// Whether these are signals on the memory `other`.
+    bool belongs_to(const Entry& other) const {
+      return signals_of != 0 && signals_of >> kNumberShift == other.number;
+    }
   };
   /// A place in registered memory.
   struct Place {
@@ -38,7 +49,7 @@ class RegisteredMemory {
     std::size_t offset = 0;
     /// Alike on all ranks; 0: in none.
     std::uint64_t number() const {
-      return memory == nullptr ? 0 : memory->number << 48 | (offset + 1);
+      return memory == nullptr ? 0 : memory->number << kNumberShift | (offset + 1);
     }
     /// By rank, as this process sees it; null: another host's. Empty: in none.
     template <class Pointer>
@@ -63,6 +74,10 @@ class RegisteredMemory {
   Status add(void* data, std::size_t bytes, bool window);
   Status remove(void* data);
   Status close_window(void* data);
+  /// For kernels on `bytes` at `data`. Collective.
+  Result<DeviceHandle> add_handle(void* data, std::size_t bytes, int channels);
+  /// As CudaRings has it, of what is not the user's.
+  std::vector<exec::CudaImport> take_imports_by_ipc();
 
   Place place_at(const void* buffer, std::size_t bytes) const;
   /// The parts of a call's buffers that peers can map.
@@ -79,7 +94,9 @@ class RegisteredMemory {
   std::string describe() const;
 
  private:
-  Result<Entry> join(void* data, std::size_t bytes, bool window);
+  Result<Entry> join(Entry made, Status status, const char* what);
+  static std::uint64_t signals_of(const Place& place, std::size_t bytes);
+  std::vector<Entry> take(std::vector<Entry>::iterator found);
   Status export_own(Entry& made, exec::CudaName& name) const;
   Status open_others(Entry& made, const std::vector<exec::CudaName>& names) const;
   Place place_of(const Request& request, bool input) const;

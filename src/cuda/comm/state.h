@@ -86,15 +86,6 @@ struct DeviceCommunicator::State {
   Status start(const OneSided& one);
   Status launch(const OneSided& one);
 
-  std::size_t device_bytes() const;
-  std::string describe() const;
-  Result<std::string> explain(const Request& request);
-
- private:
-  const exec::CudaCall& call_of(const Request& request);
-  Status check(const OneSided& one) const;
-  /// How the call goes over multicast memory; none: kernels can't do it. Ranks choose alike.
-  std::optional<exec::CudaMultimem> multimem_of(const Request& request) const;
   /// Calls `launch`, which puts kernels on the stream, in the order of calls.
   template <class Launch>
   Status in_order(cudaStream_t stream, Launch launch) {
@@ -104,6 +95,16 @@ struct DeviceCommunicator::State {
     if (rank.network() != nullptr) rank.network()->wake();
     return order.leave(stream);
   }
+
+  std::size_t device_bytes() const;
+  std::string describe() const;
+  Result<std::string> explain(const Request& request);
+
+ private:
+  const exec::CudaCall& call_of(const Request& request);
+  Status check(const OneSided& one) const;
+  /// How the call goes over multicast memory; none: kernels can't do it. Ranks choose alike.
+  std::optional<exec::CudaMultimem> multimem_of(const Request& request) const;
 };
 
 /// The request with some buffers, whatever they will be, where it has none.

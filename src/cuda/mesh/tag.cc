@@ -32,6 +32,15 @@ Error timed_out(int teller, int peer, const Report& report) {
   return {Code::kTimeout, what};
 }
 
+/// What a kernel of the program's named: a rank or a channel that there is not, or a place.
+Error outside(int teller, int peer, const Report& report) {
+  const std::uint64_t offset = report.own.words[1] | static_cast<std::uint64_t>(report.own.words[2])
+                                                         << 32;
+  return {Code::kInvalidArgument,
+          subject(teller, report.own) + " named what there is not: that channel, " + of_rank(peer) +
+              ", or data at byte " + std::to_string(offset) + " of its window"};
+}
+
 Error differs(int teller, int peer, const Report& report) {
   std::string what = subject(teller, report.own) + " met ";
   what += report.other.number == 0 ? "another call of " + of_rank(peer)
@@ -76,6 +85,8 @@ std::string in_words(const cuda::KnownCall& call) {
                                                   << 32;
   if (kind == CudaCallName::kMessage)
     return "message " + number + " between them, of " + std::to_string(count) + " bytes";
+  if (kind == CudaCallName::kProgram)
+    return "kernel of the program, channel " + std::to_string(call.number - 1);
   std::string what = "call " + number + ", ";
   if (kind == CudaCallName::kCollective) {
     Call known;
@@ -96,6 +107,7 @@ Error error_of(const Report& report, int rank) {
   Error error{Code::kAborted, "the rank's kernels were told to end"};
   if (why == Why::kTimedOut) error = timed_out(teller, peer, report);
   if (why == Why::kDiffers) error = differs(teller, peer, report);
+  if (why == Why::kOutside) error = outside(teller, peer, report);
   if (why == Why::kOverlaps) {
     error = {Code::kMismatch,
              subject(teller, report.own) +

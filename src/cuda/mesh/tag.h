@@ -12,7 +12,13 @@ namespace tutti::exec {
 
 /// A call as its peers see it: all of it has to be alike on all ranks.
 struct CudaCallName {
-  enum Kind : std::uint8_t { kCollective, kRmsNorm, kSgd, kMessage };
+  enum Kind : std::uint8_t {
+    kCollective,
+    kRmsNorm,
+    kSgd,
+    kMessage,
+    kProgram = cuda::kProgramKernel
+  };
   Kind kind = kCollective;
   Collective collective = Collective::kAllReduce;
   DataType type = DataType::kUint8;

@@ -1,6 +1,6 @@
 // File: unit/base/numeric_test.cc: the narrow formats against a formulation that shares nothing
 // with numeric.h: a table of all values, and the nearest one by search. And the scalar operations.
-#include "kernels/numeric.h"
+#include "tutti/detail/numeric.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/reduce_op.h"
 #include "support/catch.h"
+#include "tutti/detail/reduce_op.h"
 
 namespace tutti::kernels {
 namespace {

@@ -19,9 +19,9 @@
 
 #include "kernels/host/kernel_table.h"
 #include "kernels/host/targets.h"
-#include "kernels/reduce_op.h"
 #include "support/catch.h"
 #include "support/kinds.h"
+#include "tutti/detail/reduce_op.h"
 // After the choice of instruction sets.
 #include <hwy/highway.h>
 

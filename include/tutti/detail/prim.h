@@ -1,4 +1,4 @@
-// File: kernels/cuda/prim.h: what kernels ask of the hardware: flags with memory order, packed
+// File: tutti/detail/prim.h: what kernels ask of the hardware: flags with memory order, packed
 // lines, the block's barrier. The only file with PTX, and the only one that knows for what it is
 // compiled.
 //
@@ -23,6 +23,7 @@
 #include "tutti/types.h"
 
 #define TUTTI_DEVICE __device__ __forceinline__
+#define TUTTI_DEVICE_COLD inline __device__ __noinline__
 #define TUTTI_KERNEL_HANDLE(...) (reinterpret_cast<const void*>(__VA_ARGS__))
 
 namespace tutti::cuda {
@@ -88,7 +89,7 @@ TUTTI_DEVICE void store(void* at, T value) {
 
 // Two 16-bit floats (float16 or bfloat16) of a word, low first, to and from float32: exact, and to
 // nearest, ties to even. With subnormals, infinities for what is too large, and the NaN that
-// arithmetic makes: the bits of kernels/numeric.h, in an instruction or two instead of dozens.
+// arithmetic makes: the bits of tutti/detail/numeric.h, in an instruction or two instead of dozens.
 template <DataType type>
 TUTTI_DEVICE void widen_pair(std::uint32_t word, float& low, float& high) {
   if constexpr (type == DataType::kFloat16) {

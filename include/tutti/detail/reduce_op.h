@@ -1,5 +1,5 @@
-// File: kernels/reduce_op.h: the one definition of the arithmetic, for the host, devices and the
-// reference.
+// File: tutti/detail/reduce_op.h: the one definition of the arithmetic, for the host, devices and
+// the reference.
 //
 // Model. An Element says how a message's elements widen to accumulators and round back. An
 // Operation says how two accumulators combine, the factor of a rank's own input, and the divisor of
@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/numeric.h"
+#include "tutti/detail/numeric.h"
 #include "tutti/types.h"
 
 namespace tutti::kernels {

@@ -1,5 +1,5 @@
-// File: kernels/numeric.h: the 16- and 8-bit floating-point formats and their conversions to and
-// from float32, for host and device alike, with no library.
+// File: tutti/detail/numeric.h: the 16- and 8-bit floating-point formats and their conversions to
+// and from float32, for host and device alike, with no library.
 //
 // Model. A format is sign, exponent and mantissa, as IEEE 754 lays them out, and its values are all
 // float32 values, so widening is exact. Rounding is to nearest, ties to even, in one step from
