@@ -19,8 +19,8 @@
 
 namespace tutti {
 
-/// It has more than 20 functions: what is registered, by whom, and what is made of it: windows,
-/// multicast memory, handles of kernels.
+/// It has more than 20 functions: memory is registered, found and let go, and more is made of it:
+/// windows, multicast memory, handles of kernels.
 class RegisteredMemory {
  public:
   static constexpr unsigned kNumberShift = 48;  // Below: a place in the memory of that number.
