@@ -118,22 +118,24 @@ class OneShot {
 #pragma unroll
     for (unsigned first = 0; first < kMost; first += kAtOnce) {
       Bits<kTravels> bits[kAtOnce];
-      bool there[kAtOnce];
+      unsigned there = 0;  // A bit for each: bools would take a register each.
       // Without a branch, so that all are asked for before any is looked at; where there is no
       // other rank, it is an area that no rank writes into.
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         const unsigned from = first + i < common_.ranks ? first + i : common_.rank;
-        there[i] = load_lines(area(common_.rank, from, call), position, bits[i]);
+        const bool arrived = load_lines(area(common_.rank, from, call), position, bits[i]);
+        there |= (arrived ? 1u : 0u) << i;
       }
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         const unsigned rank = first + i;
         if (rank >= common_.ranks) continue;
-        while (is_other(rank) && !there[i] && !failed) {
-          there[i] = load_lines(area(common_.rank, rank, call), position, bits[i]);
-          if (!there[i]) failed = watch_.gives_up(rank);
-          if (there[i]) watch_.got_room();
+        bool arrived = !is_other(rank) || (there >> i & 1) != 0;
+        while (!arrived && !failed) {
+          arrived = load_lines(area(common_.rank, rank, call), position, bits[i]);
+          if (!arrived) failed = watch_.gives_up(rank);
+          if (arrived) watch_.got_room();
         }
         Bits<kTravels> one = bits[i];  // Written into the array, it would be indexed by the rank.
         if (rank == common_.rank) one = own;

@@ -172,20 +172,18 @@ struct UnitArithmetic {
     static_assert(kMost == 1u << kLevels);
     Values level[kLevels] = {};  // All kMost together: in the first.
 
-    /// Value number `index`, from 0.
-    TUTTI_DEVICE void add(unsigned index, Values value) {
-      bool carried = true;
+    /// Value number `index`, from 0. Each number of joins has a branch with a sum of its own: were
+    /// one value summed up further and further, older sums would be kept in registers beside the
+    /// levels.
+    TUTTI_DEVICE void add(unsigned index, const Values& value) {
 #pragma unroll
-      for (unsigned l = 0; l < kLevels; ++l) {
-        if (!carried) continue;
-        carried = (index >> l & 1) != 0;
-        if (carried) {
-          combine(level[l], value, value);
-        } else {
-          level[l] = value;
-        }
+      for (unsigned joins = 0; joins <= kLevels; ++joins) {
+        if ((index & ((2u << joins) - 1)) != (1u << joins) - 1) continue;
+        Values sum = value;
+#pragma unroll
+        for (unsigned l = 0; l < joins; ++l) combine(level[l], sum, sum);
+        level[joins % kLevels] = sum;
       }
-      if (carried) level[0] = value;
     }
 
     TUTTI_DEVICE Values root(unsigned count) const {
