@@ -230,6 +230,14 @@ struct Watch {
     return fail(Why::kTimedOut, whom);
   }
 
+  /// By a thread behind the first warp, which compares calls for all: it learns the call, so that
+  /// it gives up if a peer whose data it waits for is in another one.
+  TUTTI_DEVICE void follow(std::uint32_t its_number, std::uint32_t its_chain) {
+    number = its_number;
+    chain = its_chain;
+    compared = ~std::uint64_t{0};
+  }
+
   /// Call it after a wait for data or a signal; it starts the next wait's time limit. False: what
   /// came belongs to another call.
   TUTTI_DEVICE bool met(unsigned whom) {

@@ -27,8 +27,9 @@ namespace tutti::cuda {
 struct LaneMemory {
   LanePage page;
   RingEnd inboxes[kMostDeviceRanks], outboxes[kMostDeviceRanks];
-  Work moves[kMostMoves];    // The phase's;
-  std::uint32_t step_count;  // so many of them are in it. Those without elements have no work.
+  Work moves[kMostMoves];       // The phase's;
+  std::uint32_t step_count;     // so many of them are in it. Those without elements have no work.
+  std::uint32_t number, chain;  // The call's, for warps that wait for packed data (calls.h).
 };
 
 /// By all threads of the block: to shared memory. Both are of whole vectors.
@@ -54,11 +55,18 @@ class Interpreter {
   TUTTI_DEVICE void run() {
     begin_call(watch_);
     if (watch_.why != Why::kNothing) failed_ = true;
+    if (threadIdx.x == 0) {
+      lane_.number = watch_.number;
+      lane_.chain = watch_.chain;
+    }
     load_page(0);
     load_rings();
     // All ranks' lanes of this number have begun: peers' buffers may be touched.
     if (arguments_.entry_barrier && !failed_ && !meet_peers(arguments_, watch_)) failed_ = true;
-    if (!sync_block_or(failed_)) run_tiles();
+    if (!sync_block_or(failed_)) {
+      if (threadIdx.x >= kWarpLanes) watch_.follow(lane_.number, lane_.chain);
+      run_tiles();
+    }
     keep_positions();
     end_call(watch_);
   }
