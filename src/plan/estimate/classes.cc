@@ -106,6 +106,11 @@ std::vector<std::uint64_t> labels_of(const Instances& instances, const Ways& way
         of_instance(actor / instances.listed_count()).actors[actor % instances.listed_count()];
     for (const std::int32_t joined : ways.joined(actor))
       label = mix(label + static_cast<std::uint32_t>(joined));
+    // Which steps are one phase depends on chunks, of which the label says nothing.
+    if (!instances.phases.empty()) {
+      for (const std::uint8_t length : instances.phases[actor % instances.listed_count()])
+        label = mix(label + length);
+    }
     all.push_back(mix(label + bits(at.step)) + bits(at.per_byte));
   }
   for (std::uint32_t channel = 0; channel < instances.channel_count(); ++channel) {

@@ -47,6 +47,11 @@ struct Machine {
     add(n, 30, kNothing, 0);
     if (random() % 3 == 0) model.resources[random() % memories].gigabytes_per_second *= 0.5;
     model.step_us = 0.02;
+    if (random() % 2 == 0) {  // Lanes take phases of steps.
+      model.lane_us = one_of(random, {1, 13}) * 0.1;
+      model.lane_gigabytes_per_second = one_of(random, {0, 9});
+      model.sees_slots = random() % 2 == 0;
+    }
     if (random() % 2 == 0) model.compute = [=](Rank at) { return plan::Use{memories + to(at), 1}; };
     model.link = [this, n](Rank from, Rank into) { return path(n, to(from), to(into)); };
     if (random() % 2 == 0) turn(n);
@@ -144,7 +149,7 @@ TEST_CASE("one of each class gives the time of all, bit for bit") {
     }
   };
   // Where few plans are sampled, more often.
-  for (int round = 0; round < (test::kSanitized ? 3 : 1); ++round) {
+  for (int round = 0; round < (test::kSanitized ? 3 : 2); ++round) {
     Sample sample;
     test::for_each_plan({2, 3, 4, 8, 13, 16}, [&](const plan::Plan& plan) {
       sample.add(std::string(to_string(plan.shape.collective)) + " " + plan.name,
