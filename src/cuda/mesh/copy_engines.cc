@@ -94,14 +94,17 @@ Status CopyEngines::make(StreamSignals& signals, int rank, int rank_count) {
     return cuda_status(error, "making an event");
   };
   TUTTI_RETURN_IF_ERROR(make_event(begun_));
-  // With the highest priority: no stream of a kernel that waits for this rank shares their queues.
+  // The highest priority but one: as far as a priority has hardware queues of its own, these streams
+  // stand neither behind kernels that wait for this rank, nor before the stream by which the library
+  // itself writes to the device (do_at_once), which has the highest.
   int least = 0, greatest = 0;
   TUTTI_RETURN_IF_ERROR(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                                     "asking for priorities of streams"));
+  const int own = std::min(greatest + 1, least);
   for (Side& side : sides_) {
     cudaStream_t made = nullptr;
     TUTTI_RETURN_IF_ERROR(
-        cuda_status(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest),
+        cuda_status(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, own),
                     "making a stream for copies"));
     side.stream.reset(made);
     TUTTI_RETURN_IF_ERROR(make_event(side.done));
