@@ -71,7 +71,8 @@ Result<Nccl> nccl_by_model(Collective collective, planner::Simulator& simulator,
                                   : simulator.run(*algorithm, protocols, bytes);
     if (sample) best = std::min(best.value_or(sample->microseconds), sample->microseconds);
   }
-  if (!best) return topology::invalid("NCCL has no algorithm for that");
+  if (!best)
+    return topology::invalid("--collective: nothing is known of NCCL's {}", to_string(collective));
   return Nccl{*best, "model"};
 }
 
@@ -188,8 +189,7 @@ std::string ratio(const Prediction& row, double us) {
 
 std::string row_text(const Prediction& row) {
   const auto name = [](const TimedChoice& one) {
-    if (one.eager) return std::string("one-shot");
-    return fmt::format("{}{}", one.algorithm, one.packed ? "*" : "");
+    return fmt::format("{}{}", one.algorithm, one.eager ? " (eager)" : one.packed ? "*" : "");
   };
   const std::optional<TimedChoice>& mapped = row.registered;
   return fmt::format(kRow, size_text(row.bytes), time_text(row.nccl.us), row.nccl.source,
@@ -221,11 +221,15 @@ nlohmann::ordered_json row_json(const std::string& machine, const std::string& c
 
 Result<planner::DeviceMachine> machine_of(const std::string& name, const Predict& options) {
   TUTTI_TRY(const auto read, topology::load_machine(name));
-  TUTTI_TRY(auto machine, device_machine(read.graph));
-  if (options.lanes > 0) machine.lanes = static_cast<std::uint32_t>(options.lanes);
-  if (options.slot_bytes > 0) machine.slot_bytes = options.slot_bytes;
-  if (options.slots > 0) machine.slots = options.slots;
-  return machine;
+  auto machine = device_machine(read.graph);
+  if (!machine) return topology::invalid("{}: {}", name, machine.error().what);
+  if (options.lanes > 0) machine->lanes = static_cast<std::uint32_t>(options.lanes);
+  if (options.slot_bytes > 0) machine->slot_bytes = options.slot_bytes;
+  if (options.slots > 0) machine->slots = options.slots;
+  // As a communicator has them (cuda/comm/create.cc).
+  machine->packed_lanes = std::min(machine->lanes, machine->packed_lanes);
+  machine->packed_slot_bytes = std::min(machine->slot_bytes, machine->packed_slot_bytes);
+  return *std::move(machine);
 }
 
 Result<int> predict(Predict options) {
@@ -240,8 +244,8 @@ Result<int> predict(Predict options) {
       TUTTI_TRY(const auto found, predicted(name, machine, word, sizes));
       for (const Prediction& row : found) rows.push_back(row_json(name, word, row));
       if (options.json) continue;
-      say("{}, {} GPUs, {}: microseconds, and how many times as fast as NCCL (*: packed slots)\n\n",
-          name, machine.device_of.size(), word);
+      say("{}, {} GPUs, {}: microseconds; x: times as fast as NCCL; *: packed slots\n\n",
+          name.substr(name.rfind('/') + 1), machine.device_of.size(), word);
       say(kRow, "bytes", "NCCL", "from", "plain", "x", "", "mapped", "x", "", "multi.", "x");
       for (const Prediction& row : found) say("{}", row_text(row));
       say("\n");
@@ -265,10 +269,13 @@ void define_topo_predict(CLI::App& app, int& exit_code) {
       ->delimiter(',');
   command->add_option("--sizes", options->sizes, "Message sizes, as 8,64K,1G")
       ->capture_default_str();
-  command->add_option("--lanes", options->lanes, "Lanes of a communicator; default: 16")
+  command
+      ->add_option("--lanes", options->lanes,
+                   "Lanes of a communicator; default: 16, and 32 from Hopper on")
       ->check(CLI::Range(1, 64));
   command->add_option("--slot-bytes", options->slot_bytes, "Bytes of a slot; default: 64 KiB")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::size_t{1} << 10, std::size_t{1} << 30));
   command->add_option("--slots", options->slots, "Slots of a ring; default: 4")
       ->check(CLI::Range(1, 64));
   command->add_flag("--json", options->json, "For programs");

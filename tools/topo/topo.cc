@@ -126,7 +126,7 @@ Result<std::vector<std::size_t>> sizes_named(const std::string& text) {
   for (const std::string_view part : topology::split(text, ',')) {
     const auto bytes = perf::parse_size(std::string(part));
     if (!bytes || *bytes < 4 || *bytes > std::size_t{1} << 40)
-      return topology::invalid("--sizes: '{}' is no size from 4 to 1T, as 64K", part);
+      return topology::invalid("--sizes: '{}' is no size from 4 to 1024G, as 64K", part);
     sizes.push_back(*bytes);
   }
   return sizes;

@@ -43,7 +43,7 @@ std::string counted(int count, std::string_view word);
 /// "370.8", "0.31", "?": GB/s in at most 6 characters.
 std::string rate_text(double gigabytes_per_second);
 
-/// "8,64K,1G": sizes of messages, 4 bytes to 1 TiB.
+/// "8,64K,1G": sizes of messages, 4 bytes to 1024 GiB.
 Result<std::vector<std::size_t>> sizes_named(const std::string& text);
 
 /// The text in lines of at most 100 columns, all but the first indented; breaks at blanks.

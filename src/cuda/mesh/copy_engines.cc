@@ -94,9 +94,9 @@ Status CopyEngines::make(StreamSignals& signals, int rank, int rank_count) {
     return cuda_status(error, "making an event");
   };
   TUTTI_RETURN_IF_ERROR(make_event(begun_));
-  // The highest priority but one: as far as a priority has hardware queues of its own, these streams
-  // stand neither behind kernels that wait for this rank, nor before the stream by which the library
-  // itself writes to the device (do_at_once), which has the highest.
+  // The highest priority but one: as far as a priority has hardware queues of its own, these
+  // streams stand neither behind kernels that wait for this rank, nor before the stream by which
+  // the library itself writes to the device (do_at_once), which has the highest.
   int least = 0, greatest = 0;
   TUTTI_RETURN_IF_ERROR(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                                     "asking for priorities of streams"));
