@@ -34,11 +34,14 @@ using timing::Streams;
 using timing::Table;
 
 constexpr std::size_t kTile = std::size_t{64} << 10;
-constexpr std::size_t kFar = std::size_t{256} << 20;  // More than any L2.
 
 double since_us(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
       .count();
+}
+
+std::uint64_t nanoseconds(milliseconds time) {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
 }
 
 Status launch(const void* kernel, const Arguments& arguments, unsigned threads,
@@ -56,7 +59,7 @@ class Spinning {
     *flag_ = 0;
     Arguments arguments;
     arguments.mine = flag;
-    arguments.patience = static_cast<std::uint64_t>(std::chrono::nanoseconds(longest).count());
+    arguments.patience = nanoseconds(longest);
     started_ = launch(facts::spin_kernel(), arguments, 1, stream_[0]);
   }
   ~Spinning() {
@@ -90,7 +93,7 @@ class Probe {
   Status prepare() {
     TUTTI_TRY(words_, CudaHostMemory::allocate(4096));
     TUTTI_TRY(flags_, CudaMemory::allocate(0, 4096));
-    TUTTI_TRY(from_, CudaMemory::allocate(0, kFar));
+    TUTTI_TRY(from_, CudaMemory::allocate(0, kTile));
     TUTTI_TRY(to_, CudaMemory::allocate(0, kTile));
     // None may be loaded while another one waits.
     for (const void* kernel :
@@ -108,38 +111,36 @@ class Probe {
   }
 
   void phases() {
-    table_.measure("launch_us: an empty kernel after another", [&] { return empty(); });
-    table_.measure("an empty kernel after another, in a graph", [&] { return empty_in_graph(); });
-    chase("a load out of L2", std::size_t{1} << 20);
-    chase("load_us: a load out of memory", kFar);
-    table_.measure("flag_us: a flag between two blocks, one way", [&] { return flag(); });
-    table_.measure("a block copies 64 KiB", [&] { return tile(facts::copy_kernel(), kTile, 2); });
-    table_.measure("the same, and a release",
-                   [&] { return tile(facts::release_kernel(), kTile, 2); });
-    table_.measure("release_us: 16 bytes, a barrier and a release",
-                   [&] { return tile(facts::release_kernel(), 16, 0); });
-    table_.measure("barriers_us: 16 bytes and a barrier",
-                   [&] { return tile(facts::copy_kernel(), 16, 0); });
-    for (const std::size_t bytes : {std::size_t{1024}, kTile}) {
-      const std::string what = "a step of the interpreter, slots of " + std::to_string(bytes);
-      table_.measure(what, [&] { return step(what, bytes); });
-    }
+    row("launch_us: an empty kernel after another", [&](auto& what) { return empty(what); });
+    row("an empty kernel after another, in a graph",
+        [&](auto& what) { return empty_in_graph(what); });
+    row("a load out of L2", [&](auto& what) { return chase(what, count_); });
+    row("load_us: a load out of memory", [&](auto& what) { return chase(what, far_loads()); });
+    row("flag_us: a flag between two blocks, one way", [&](auto& what) { return flag(what); });
+    const void* const copy = facts::copy_kernel();
+    const void* const release = facts::release_kernel();
+    row("a block copies 64 KiB", [&](auto& what) { return tile(what, copy, kTile); });
+    row("the same, and a release", [&](auto& what) { return tile(what, release, kTile); });
+    row("release_us: 16 bytes, a barrier and a release",
+        [&](auto& what) { return tile(what, release, 16); });
+    row("barriers_us: 16 bytes and a barrier", [&](auto& what) { return tile(what, copy, 16); });
+    for (const std::size_t bytes : {std::size_t{1024}, kTile})
+      row(fmt::format("a step of the interpreter, slots of {}", bytes),
+          [&](auto& what) { return step(what, bytes); });
   }
 
  private:
-  std::uint64_t* word(std::size_t line) const {
-    return reinterpret_cast<std::uint64_t*>(words_.data() + line * 128);
+  /// `make` adds a row of that name, or says why it can't.
+  void row(const std::string& what, const std::function<Status(const std::string& what)>& make) {
+    table_.measure(what, [&] { return make(what); });
   }
   std::uint64_t* flag_at(std::size_t line) const {
     return reinterpret_cast<std::uint64_t*>(flags_.data() + line * 128);
   }
-  std::uint64_t patience_ns() const {
-    return static_cast<std::uint64_t>(std::chrono::nanoseconds(10 * patience_).count());
-  }
 
   /// The call comes back while a kernel waits, or only behind it.
   Status beside_kernel(const Deed& deed) {
-    Spinning kernel(word(0), 10 * patience_);
+    Spinning kernel(reinterpret_cast<std::uint64_t*>(words_.data()), 10 * patience_);
     TUTTI_RETURN_IF_ERROR(kernel.take());
     const auto start = std::chrono::steady_clock::now();
     auto done = std::async(std::launch::async, [&]() -> std::pair<Status, double> {
@@ -268,7 +269,7 @@ class Probe {
     return times;
   }
 
-  Status empty() {
+  Status empty(const std::string& what) {
     constexpr int kKernels = 64;
     TUTTI_TRY(const auto times,
               timed(
@@ -278,35 +279,40 @@ class Probe {
                     return ok();
                   },
                   one_));
-    return add("launch_us: an empty kernel after another", times, kKernels);
+    return add(what, times, kKernels);
   }
-  Status empty_in_graph() {
+  Status empty_in_graph(const std::string& what) {
     TUTTI_TRY(const auto times,
               one_.replayed([&] { return launch(facts::empty_kernel(), {}, 1, one_[0]); }, 64, 5));
-    return add("an empty kernel after another, in a graph", times, 1);
+    return add(what, times, 1);
   }
 
-  /// Loads that lie a line and a bit apart, so that none is there already.
-  void chase(const std::string& what, std::size_t bytes) {
-    table_.measure(what, [&]() -> Status {
-      const std::size_t step = 4096 + 128, steps = bytes / step;
-      for (std::size_t i = 0; i < std::min(steps, count_); ++i) {
-        const std::uint64_t next = (i + 1) % steps * step;
-        TUTTI_RETURN_IF_ERROR(from_.write(i * step, &next, sizeof next));
-      }
-      Arguments arguments;
-      arguments.from = from_.data();
-      arguments.theirs = flag_at(0);
-      arguments.count = std::min(steps, count_);
-      TUTTI_TRY(
-          const auto times,
-          timed([&](std::size_t) { return launch(facts::chase_kernel(), arguments, 1, one_[0]); },
-                one_));
-      return add(what, times, static_cast<double>(arguments.count));
-    });
+  /// Twice as many lines as L2 has, so that each load is of one that is not there.
+  std::size_t far_loads() const {
+    constexpr std::size_t kLine = 128;
+    const auto l2 = static_cast<std::size_t>(exec::attribute_of(0, cudaDevAttrL2CacheSize));
+    return std::max(count_, 2 * l2 / kLine);
+  }
+  /// So many loads, one after the other, of words that lie two lines apart.
+  Status chase(const std::string& what, std::size_t loads) {
+    constexpr std::size_t kApart = 256;
+    std::vector<std::uint64_t> next(loads * kApart / sizeof(std::uint64_t));
+    for (std::size_t i = 0; i < loads; ++i)
+      next[i * kApart / sizeof next[0]] = (i + 1) % loads * kApart;
+    TUTTI_TRY(CudaMemory table, CudaMemory::allocate(0, loads * kApart));
+    TUTTI_RETURN_IF_ERROR(table.write(0, next.data(), loads * kApart));
+    Arguments arguments;
+    arguments.from = table.data();
+    arguments.theirs = flag_at(0);
+    arguments.count = loads;
+    TUTTI_TRY(
+        const auto times,
+        timed([&](std::size_t) { return launch(facts::chase_kernel(), arguments, 1, one_[0]); },
+              one_));
+    return add(what, times, static_cast<double>(loads));
   }
 
-  Status flag() {
+  Status flag(const std::string& what) {
     TUTTI_TRY(const auto times, timed(
                                     [&](std::size_t side) -> Status {
                                       if (side == 0) TUTTI_RETURN_IF_ERROR(clear_flags());
@@ -315,13 +321,12 @@ class Probe {
                                       arguments.theirs = flag_at(1 - side);
                                       arguments.to = side == 0 ? nullptr : to_.data();
                                       arguments.count = count_;
-                                      arguments.patience = patience_ns();
+                                      arguments.patience = nanoseconds(10 * patience_);
                                       return launch(facts::ping_pong_kernel(), arguments, 1,
                                                     two_[side]);
                                     },
                                     two_));
-    return add("flag_us: a flag between two blocks, one way", times,
-               2 * static_cast<double>(count_));
+    return add(what, times, 2 * static_cast<double>(count_));
   }
   Status clear_flags() {
     const std::uint64_t none = 0;
@@ -329,7 +334,7 @@ class Probe {
     return flags_.write(128, &none, sizeof none);
   }
 
-  Status tile(const void* kernel, std::size_t bytes, std::size_t moved) {
+  Status tile(const std::string& what, const void* kernel, std::size_t bytes) {
     Arguments arguments;
     arguments.from = from_.data();
     arguments.to = to_.data();
@@ -340,12 +345,7 @@ class Probe {
         const auto times,
         timed([&](std::size_t) { return launch(kernel, arguments, facts::kThreads, one_[0]); },
               one_));
-    const bool releases = kernel == facts::release_kernel();
-    const std::string what = bytes == kTile
-                                 ? (releases ? "the same, and a release" : "a block copies 64 KiB")
-                             : releases ? "release_us: 16 bytes, a barrier and a release"
-                                        : "barriers_us: 16 bytes and a barrier";
-    return add(what, times, static_cast<double>(count_), moved * bytes);
+    return add(what, times, static_cast<double>(count_), bytes == kTile ? 2 * bytes : 0);
   }
 
   /// Two ranks, one lane: each step of a tile sends a slot or takes one.

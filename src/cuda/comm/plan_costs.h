@@ -32,7 +32,7 @@ class DevicePlanCosts final : public PlanCosts {
 
   std::string_view overrides() const override { return machine_.overrides; }
   std::optional<std::string> multicast_refusal(const Request& request) const override;
-  /// The fewest beyond which twice as many save too little time.
+  /// The fewest that more, as they double, are not enough faster than.
   std::uint32_t lanes(const Algorithm& algorithm, const Request& request, std::uint32_t by_user,
                       std::uint32_t by_source) const override;
   std::string refusal(const Algorithm& algorithm, std::uint32_t lanes,
