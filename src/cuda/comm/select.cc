@@ -379,11 +379,16 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
   const DevicePlanCosts costs(machine, packed_model(machine));
   Candidate eager;
   eager.algorithm = same;
+  std::size_t size_class = 0;
+  double plan_us = 0;
   for (request.bytes = machine.eager_bytes; request.bytes >= kLeastEager; request.bytes /= 2) {
-    TUTTI_TRY(const auto plans, device_plans(request, machine));
+    if (size_class != device_size_class(request.bytes)) {
+      size_class = device_size_class(request.bytes);
+      TUTTI_TRY(const auto plans, device_plans(request, machine));
+      plan_us = plans.front().microseconds;
+    }
     eager.lanes = costs.lanes(*same, request, 0, 0);
-    if (costs.estimate_us(eager, request).value_or(0) <= plans.front().microseconds)
-      return request.bytes;
+    if (costs.estimate_us(eager, request).value_or(0) <= plan_us) return request.bytes;
   }
   return 0;
 }
