@@ -20,8 +20,8 @@
  * Groups      tutti_group_start and tutti_group_end: calls begin at the end, which does not wait.
  *             One thread that drives several ranks does so in a group.
  * Failures    A kernel ends when one of its waits for a peer lasts longer than TUTTI_TIMEOUT_MS,
- * when ranks make calls that differ, once a peer has died, and after an abort.
- * tutti_device_comm_check says so. Results are not complete then.
+ *             when ranks make calls that differ, once a peer has died, and after an abort.
+ *             tutti_device_comm_check says so. Results are not complete then.
  */
 #ifndef TUTTI_CUDA_H
 #define TUTTI_CUDA_H
@@ -153,8 +153,9 @@ TUTTI_API tutti_result_t tutti_all_to_all_on_stream(tutti_device_comm_t comm, co
                                                     void* output, size_t count,
                                                     tutti_data_type_t type, void* stream);
 
-/* As tutti_all_gather_v and tutti_all_to_all_v; counts that ranks don't agree on end in
- * TUTTI_TIMEOUT. The lists are of the host, and are read before the call returns. */
+/* As tutti_all_gather_v and tutti_all_to_all_v; counts that ranks of a host don't agree on
+ * end in TUTTI_MISMATCH, between hosts perhaps only in TUTTI_TIMEOUT. The lists are of the host,
+ * and are read before the call returns. */
 TUTTI_API tutti_result_t tutti_all_gather_v_on_stream(tutti_device_comm_t comm, const void* input,
                                                       void* output, const size_t* counts,
                                                       const size_t* offsets, tutti_data_type_t type,
@@ -171,10 +172,10 @@ TUTTI_API tutti_result_t tutti_all_to_all_v_on_stream(tutti_device_comm_t comm, 
 
 /* Lets the devices of all ranks of the host access this memory of the rank's device, of whatever
  * allocator. Collective, all with as many bytes. A call's buffer is then in the same place of the
- * same memory on all ranks, or on none; where it is not, the call ends with an error, if kernels
- * notice, or at its deadline. It stays the communicator's until it is deregistered, collectively,
- * in any order that all have alike. TUTTI_UNSUPPORTED: devices of a host that don't reach each
- * other's memory, or memory that can't be exported. */
+ * same memory on all ranks, or on none; where it is not, the call ends with TUTTI_MISMATCH,
+ * between hosts perhaps only at its deadline. It stays the communicator's until it is deregistered,
+ * collectively, in any order that all have alike. TUTTI_UNSUPPORTED: devices of a host that don't
+ * reach each other's memory, or memory that can't be exported. */
 TUTTI_API tutti_result_t tutti_device_register_memory(tutti_device_comm_t comm, void* data,
                                                       size_t bytes);
 TUTTI_API tutti_result_t tutti_device_deregister_memory(tutti_device_comm_t comm, void* data);
@@ -224,7 +225,8 @@ TUTTI_API tutti_result_t tutti_device_sgd_piece(tutti_device_comm_t comm, size_t
 
 /* ---- Messages --------------------------------------------------------------------------------
  * As those of tutti.h, but that messages and collectives keep their order. Two ranks that send to
- * each other do so in a group. A count that the two ends don't agree on ends in TUTTI_TIMEOUT. */
+ * each other do so in a group. A count that two ranks of a host don't agree on
+ * ends in TUTTI_MISMATCH, between hosts perhaps only in TUTTI_TIMEOUT. */
 
 TUTTI_API tutti_result_t tutti_send_on_stream(tutti_device_comm_t comm, const void* data,
                                               size_t count, tutti_data_type_t type, int to,

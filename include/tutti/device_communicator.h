@@ -14,7 +14,8 @@
 //
 // Graphs: calls may be captured. What a call needs is made when something like it is called first;
 // within a capture too, but then replaying must not be what a peer waits for meanwhile: call it
-// once before, or `prepare` it. Replays are calls: their order with others is up to the caller.
+// once before, or `prepare` it. Replays and other calls take place in the
+// order in which they are launched, on whatever streams.
 //
 // One thread for several ranks: in a Group (communicator.h), which then begins all of them at its
 // end. A group does not wait for what it put onto streams.
@@ -105,8 +106,8 @@ class TUTTI_API DeviceCommunicator {
 
   DeviceCommunicator(DeviceCommunicator&&) noexcept;
   DeviceCommunicator& operator=(DeviceCommunicator&&) noexcept;
-  /// Waits for what its device does, and a little for the other ranks; those that are not done by
-  /// then keep the memory that they use. Any order of ranks and of communicators.
+  /// Waits for this rank's calls, and up to half a second for the other ranks; those that are not
+  /// done by then keep the memory that they use. Any order of ranks and of communicators.
   ~DeviceCommunicator();
 
   Rank rank() const;

@@ -1,13 +1,14 @@
 // File: kernels/cuda/sgd.h: reduce-scatter of gradients, a step of SGD with momentum and weight
 // decay, and all-gather of the parameters, in one kernel.
 //
-//   g = average of all ranks' gradients + weight_decay * master    (in float32, not rounded
-//   between) momentum = momentum_factor * momentum + g master = master - learning_rate * momentum
-//   parameters = master, rounded to their type, in all ranks
+//   g          = average of all ranks' gradients + weight_decay * master
+//   momentum   = momentum_factor * momentum + g
+//   master     = master - learning_rate * momentum
+//   parameters = master, rounded to their type, on all ranks
 //
-// That is torch.optim.SGD without dampening or Nesterov; the first step's momentum is 0. Each rank
-// keeps master and momentum of its piece alone (as ZeRO does). It stands for two_shot+direct, with
-// the step between reading and writing.
+// All but the last is float32 and not rounded in between. That is torch.optim.SGD without dampening
+// or Nesterov; the first step's momentum is 0. Each rank keeps master and momentum of its piece
+// alone (as ZeRO does). It stands for two_shot+direct, with the step between reading and writing.
 #pragma once
 #include "kernels/cuda/fused.h"
 #include "kernels/cuda/mapped.h"

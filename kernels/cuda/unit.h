@@ -1,7 +1,7 @@
 // File: kernels/cuda/unit.h: units of data, from and to memory and slots.
 //
-// A unit on its way is kept as bits; only arithmetic (body.h) looks into it. A thread waits here
-// for data in a packed slot, bounded by a Watch.
+// A unit on its way is kept as bits; only arithmetic (arithmetic.h) looks into it. A thread waits
+// here for data in a packed slot, bounded by a Watch.
 #pragma once
 
 #include "kernels/cuda/calls.h"

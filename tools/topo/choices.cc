@@ -149,8 +149,7 @@ void define_topo_choices(CLI::App& app, int& exit_code) {
       "A collective of float32 between all GPUs of a host. Both choices are timed by the\n"
       "simulator, out of what kernels of devices can run: plans over slots; the one-shot kernel "
       "of\n"
-      "the eager path, up to 64 KiB between up to 8 GPUs, over packed lines. *: over packed "
-      "slots.\n"
+      "the eager path, up to 4 KiB a lane between up to 8 GPUs. *: over packed slots.\n"
       "Exit code: 1 if a ratio is above --most, or a file can't be read.\n"
       "Examples:\n  tutti topo choices\n  tutti topo choices dgx1-v100 topo.xml --sizes 64K,16M\n"
       "  tutti topo choices --collective broadcast --contract relaxed");

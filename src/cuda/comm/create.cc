@@ -1,10 +1,10 @@
 // How a communicator of devices comes to be. After a communicator of host memory has joined the
-// ranks, they meet five times. Each rank says which device it has, and where; how it reaches the
-// others'; whose writes have come; where its memory is; and whether that could be mapped. After the
-// third time ranks of several hosts agree on where slots are, and open a network; after the fourth
-// they learn the graph of their hosts; after the last they make multicast memory where the graph
-// says that they can. Each time every rank also says whether it failed, so that all give up
-// together, with the reason of the first that failed.
+// ranks, they exchange set-up data several times. Each rank says which device it has, and where;
+// how it reaches the others'; whose writes have come; where its memory is; and whether that could
+// be mapped. Then ranks of several hosts agree on where slots are, and open a network; they learn
+// the graph of their hosts, and make multicast memory where the graph says that they can. Each time
+// every rank also says whether it failed, so that all give up together, with the reason of the
+// first that failed.
 #include <algorithm>
 #include <bit>
 #include <chrono>

@@ -3,7 +3,7 @@
 // Model. The rings of such ranks are those of a transport's region (transport/region.h), pinned, so
 // that kernels write and read them as any others: the writer a ring at its side, the reader one at
 // its own. Their slots may lie apart, in the device's memory (gpudirect_memory.h). A thread of each
-// rank, the proxy, carries what has changed from side to side: it drives the transport's wire
+// rank, the proxy, carries what has changed from side to side: it drives the transport's link
 // (transport/remote_link.h), which compares heads, tails and signals with what it has sent. It
 // knows no plans, calls or streams; so whatever runs in slots runs between hosts, captured or not,
 // with the same bits, and what is in one slot is under way while a kernel fills the next.
