@@ -44,9 +44,18 @@ Status LaunchOrder::leave(cudaStream_t stream) {
   return current_->event.record(stream);
 }
 
-Status LaunchOrder::join(cudaStream_t other, cudaStream_t main) const {
-  TUTTI_RETURN_IF_ERROR(join_.record(other));
-  return join_.hold(main);
+Status LaunchOrder::join(std::span<const cudaStream_t> streams) const {
+  for (std::size_t i = 1; i < streams.size(); ++i) {
+    TUTTI_RETURN_IF_ERROR(join_.record(streams[i]));
+    TUTTI_RETURN_IF_ERROR(join_.hold(streams.front()));
+  }
+  return ok();
+}
+
+Status LaunchOrder::fork(std::span<const cudaStream_t> streams) const {
+  if (streams.size() < 2 || current_ == nullptr) return ok();  // Null: nothing was launched.
+  for (const cudaStream_t stream : streams) TUTTI_RETURN_IF_ERROR(current_->event.hold(stream));
+  return ok();
 }
 
 }  // namespace tutti

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "cuda/driver/memory.h"
 #include "tutti/result.h"
@@ -59,10 +60,11 @@ class LaunchOrder {
   Status enter(cudaStream_t stream);
   /// The call is on the stream.
   Status leave(cudaStream_t stream);
-  /// Between enter and leave: what comes on `main` also waits for what is on `other`.
-  Status join(cudaStream_t other, cudaStream_t main) const;
-  /// After leave: what comes on `other` waits for the call.
-  Status fork(cudaStream_t other) const { return current_->event.hold(other); }
+  /// Calls on several streams are one operation. Before the first: what comes on the first stream
+  /// also waits for what is on the others.
+  Status join(std::span<const cudaStream_t> streams) const;
+  /// After the last: what comes on any of them waits for the last call.
+  Status fork(std::span<const cudaStream_t> streams) const;
 
   /// Waits for all calls but those that graphs replay.
   Status synchronize() const { return launched_.event.synchronize(); }

@@ -1,6 +1,9 @@
 // Messages between devices, and groups.
 //
-// Messages of a group go at a time (cuda/mesh/messages.cc), those to oneself as copies.
+// Messages of a group go at a time (cuda/mesh/messages.cc), those to oneself as copies. A group is
+// one operation for all streams that it names of a communicator, as in NCCL ("Using multiple
+// streams within the same group call", docs.nvidia.com/deeplearning/nccl): it begins when they have
+// got there, and they go on when it is over.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -29,6 +32,11 @@ class DeviceGroup : public GroupPart {
   /// signals come last, as what they wait for may be in the peer's group, behind one of its own.
   Status end() override {
     for (const Call& call : calls_) TUTTI_RETURN_IF_ERROR(call.state->prepare(call.request));
+    const auto streams = streams_by_communicator();
+    for (const auto& [state, list] : streams) {
+      const exec::OnDevice on(state->rank.device);
+      TUTTI_RETURN_IF_ERROR(state->order.join(list));
+    }
     Status first;
     const auto note_error = [&first](Status status) {
       if (!status && first) first = std::move(status);
@@ -40,6 +48,10 @@ class DeviceGroup : public GroupPart {
     for (const auto* list : {&puts_, &waits_}) {
       for (const auto& [state, one] : *list) note_error(state->launch(one));
     }
+    for (const auto& [state, list] : streams) {
+      const exec::OnDevice on(state->rank.device);
+      note_error(state->order.fork(list));
+    }
     return first;
   }
 
@@ -49,6 +61,24 @@ class DeviceGroup : public GroupPart {
     Request request;
     cudaStream_t stream;
   };
+  /// Each communicator's streams, in the order of their first launch.
+  std::vector<std::pair<DeviceCommunicator::State*, std::vector<cudaStream_t>>>
+  streams_by_communicator() const {
+    std::vector<std::pair<DeviceCommunicator::State*, std::vector<cudaStream_t>>> all;
+    const auto add_stream = [&all](DeviceCommunicator::State* state, cudaStream_t stream) {
+      auto known = std::ranges::find(all, state, [](const auto& entry) { return entry.first; });
+      if (known == all.end()) known = all.insert(known, {state, {}});
+      if (std::ranges::count(known->second, stream) == 0) known->second.push_back(stream);
+    };
+    for (const Call& call : calls_) add_stream(call.state, call.stream);
+    for (const auto& [state, messages] : messages_) {
+      for (const DeviceMessage& message : messages) add_stream(state, message.stream);
+    }
+    for (const auto* list : {&puts_, &waits_}) {
+      for (const auto& [state, one] : *list) add_stream(state, one.stream);
+    }
+    return all;
+  }
   std::vector<DeviceMessage>& note(DeviceCommunicator::State& state) {
     for (auto& [known, messages] : messages_) {
       if (known == &state) return messages;
@@ -154,25 +184,14 @@ Status DeviceCommunicator::State::check(const DeviceMessage& message) const {
 }
 
 Status DeviceCommunicator::State::launch(std::vector<DeviceMessage> list) {
-  const cudaStream_t main = list.front().stream;
-  std::vector<cudaStream_t> others;
-  const auto put = [&]() -> Status {
-    for (const DeviceMessage& message : list) {
-      const cudaStream_t other = message.stream;
-      if (other == main || std::count(others.begin(), others.end(), other) != 0) continue;
-      others.push_back(other);
-      TUTTI_RETURN_IF_ERROR(order.join(other, main));
-    }
-    TUTTI_RETURN_IF_ERROR(match_own(rank.me, list, main));
+  const cudaStream_t stream = list.front().stream;
+  return in_order(stream, [&]() -> Status {
+    TUTTI_RETURN_IF_ERROR(match_own(rank.me, list, stream));
     std::vector<exec::CudaMessage> messages;
     for (const DeviceMessage& message : list)
       messages.push_back({message.sends, message.peer, message.data, bytes_of(message)});
-    return rank.mesh->launch_messages(rank.me.value, std::move(messages), main);
-  };
-  TUTTI_RETURN_IF_ERROR(in_order(main, put));
-  const exec::OnDevice on(rank.device);
-  for (const cudaStream_t other : others) TUTTI_RETURN_IF_ERROR(order.fork(other));
-  return ok();
+    return rank.mesh->launch_messages(rank.me.value, std::move(messages), stream);
+  });
 }
 
 Status DeviceCommunicator::State::start(std::vector<DeviceMessage> list) {

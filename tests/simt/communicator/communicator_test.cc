@@ -1,6 +1,9 @@
 // Communicators of devices whose ranks are of one process: every collective against the reference
 // on the host, groups, streams, captures, and how they end.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
 #include <optional>
 #include <random>
 #include <thread>
@@ -106,6 +109,75 @@ TEST_CASE("first calls make no streams, which could stand behind kernels that wa
   const auto before = next_id();
   CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(4000, 2), 1) == "");
   CHECK(next_id() == before + 1);
+}
+
+TEST_CASE("a group is one operation for all streams that it names") {
+  constexpr std::size_t kCount = 1000, kBytes = kCount * sizeof(float);
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint == "");
+  const cudaStream_t others[] = {test::new_stream(0), test::new_stream(1)};
+  std::vector<exec::CudaMemory> memory;
+  for (const int device : {0, 1}) {
+    auto made = exec::CudaMemory::allocate(device, 3 * kBytes);
+    REQUIRE(made);
+    REQUIRE(made->write(0, std::vector<float>(3 * kCount, 1).data(), 3 * kBytes));
+    memory.push_back(std::move(*made));
+  }
+  const auto all_reduce = [&](std::size_t rank, std::size_t part, cudaStream_t stream) {
+    Request request;
+    request.collective = Collective::kAllReduce;
+    request.input = memory[rank].data();
+    request.output = memory[rank].data() + part * kBytes;
+    request.count = kCount;
+    request.type = DataType::kFloat32;
+    return said(cluster.comms[rank].call(request, stream));
+  };
+  // What a stream of the group does before is done when any of its calls begins: the second stream
+  // makes the data of the first one's call.
+  std::atomic<bool> go{false};
+  const auto wait = [](void* flag) {
+    // relaxed: nothing but the flag is passed on.
+    while (!static_cast<std::atomic<bool>*>(flag)->load(std::memory_order_relaxed))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  std::string error;
+  {
+    const exec::OnDevice on(0);
+    const std::vector<float> twos(kCount, 2);
+    REQUIRE(cudaLaunchHostFunc(others[0], wait, &go) == cudaSuccess);
+    void* pinned = nullptr;
+    REQUIRE(cudaMallocHost(&pinned, kBytes) == cudaSuccess);
+    std::memcpy(pinned, twos.data(), kBytes);
+    REQUIRE(cudaMemcpyAsync(memory[0].data(), pinned, kBytes, cudaMemcpyHostToDevice, others[0]) ==
+            cudaSuccess);
+    Group group;
+    error += all_reduce(0, 1, cluster.streams[0]);
+    error += all_reduce(0, 2, others[0]);
+    error += said(group.end());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // A call that began would read it.
+    go.store(true, std::memory_order_relaxed);
+  }
+  // Nor does a stream go on before the last of its calls is over: rank 1 has made the first alone.
+  error += all_reduce(1, 1, cluster.streams[1]);
+  {
+    const exec::OnDevice on(1);
+    error += said(cudaStreamSynchronize(cluster.streams[1]));
+  }
+  {
+    const exec::OnDevice on(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    CHECK(cudaStreamQuery(cluster.streams[0]) == cudaErrorNotReady);
+  }
+  error += all_reduce(1, 2, others[1]);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const exec::OnDevice on(static_cast<int>(rank));
+    for (const cudaStream_t stream : {cluster.streams[rank], others[rank]})
+      error += said(cudaStreamSynchronize(stream));
+    std::vector<float> got(2 * kCount);
+    error += said(memory[rank].read(kBytes, got.data(), 2 * kBytes));
+    CHECK(std::count(got.begin(), got.end(), 3.0F) == 2 * kCount);
+  }
+  CHECK(error == "");
 }
 
 TEST_CASE("MIG instances of one GPU are devices of their own, which don't reach each other") {
