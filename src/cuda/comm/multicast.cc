@@ -1,5 +1,6 @@
 #include "cuda/comm/multicast.h"
 
+#include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
@@ -7,6 +8,8 @@
 #include "cuda/comm/exchange_status.h"
 #include "cuda/comm/graph_costs.h"
 #include "cuda/comm/registered.h"
+#include "planner/override.h"
+#include "planner/tuning_table.h"
 
 namespace tutti {
 namespace {
@@ -16,11 +19,24 @@ struct Named {
   exec::CudaMulticastName name;
 };
 
+/// Whether the user lets any collective go there. Lists that are not valid are refused by calls.
+bool is_allowed(const std::string& overrides) {
+  constexpr Collective kMulticasts[] = {Collective::kAllReduce, Collective::kReduceScatter,
+                                        Collective::kAllGather, Collective::kBroadcast};
+  return std::ranges::any_of(kMulticasts, [&](Collective collective) {
+    const auto wanted = planner::override_for(collective, overrides, "TUTTI_ALGORITHM");
+    if (!wanted) return true;
+    return wanted->forced.empty() ? !wanted->forbids(planner::kMulticastName)
+                                  : wanted->forced == planner::kMulticastName;
+  });
+}
+
 /// By what all ranks know alike; empty: it is worth a try.
 std::string why_not_here(const DeviceRank& self) {
   const planner::DeviceMachine& machine = self.machine;
   const std::set<int> devices(machine.device_of.begin(), machine.device_of.end());
   if (self.rank_count < 2) return "there is one rank";
+  if (!is_allowed(machine.overrides)) return "TUTTI_ALGORITHM takes other ways";
   if (devices.size() != machine.device_of.size()) return "ranks share a device";
   if (!machine.hosts.of.empty()) return "ranks are on several hosts";
   if (self.staged) return "devices do not reach each other's memory";

@@ -135,6 +135,13 @@ TEST_CASE("without multicast memory a communicator goes on, and says why") {
   DeviceCluster shared({0, 0}, settings_of("nvls", Contract::kRelaxed));
   REQUIRE(shared.complaint == "");
   CHECK(has(shared.comms[0].describe(), "\nno multicast memory: ranks share a device\n"));
+  for (const char* algorithm : {"^nvls", "direct,all_reduce=two_shot,broadcast=^nvls"}) {
+    DeviceCluster forbidden({0, 1, 2}, settings_of(algorithm, Contract::kRelaxed));
+    CHECK(has(forbidden.comms[0].describe(),
+              "\nno multicast memory: TUTTI_ALGORITHM takes other ways\n"));
+  }
+  DeviceCluster some({0, 1, 2}, settings_of("all_reduce=^nvls", Contract::kRelaxed));
+  CHECK(has(some.comms[0].describe(), "\nmulticast memory: "));
   simt::refuse_handles(true);
   DeviceCluster refused({0, 1, 2}, settings_of("nvls", Contract::kRelaxed));
   simt::refuse_handles(false);
