@@ -138,7 +138,7 @@ class Channel {
   /// For plain loads and stores. Null, and the kernel has failed: not in the window.
   template <class T>
   TUTTI_DEVICE T* peer(unsigned rank, std::uint64_t offset, std::uint64_t count = 1) {
-    if (!has_window(rank, offset, count * sizeof(T))) return nullptr;
+    if (!has_window(rank, offset, count, sizeof(T))) return nullptr;
     return reinterpret_cast<T*>(handle_.windows[rank] + offset);
   }
 
@@ -216,7 +216,7 @@ class Channel {
   template <DataType type, ReduceOp op>
   TUTTI_DEVICE bool reduce(std::uint64_t offset, std::uint64_t count, void* to,
                            Threads by = Threads::of_block()) {
-    if (!has_window(handle_.rank, offset, count * size_of(type))) return false;
+    if (!has_window(handle_.rank, offset, count, size_of(type))) return false;
     auto* const at = static_cast<std::byte*>(to);
     reduce_any<type, op>(offset, count, by, 1, [at](unsigned) { return at; });
     return true;
@@ -225,8 +225,8 @@ class Channel {
   template <DataType type, ReduceOp op>
   TUTTI_DEVICE bool reduce_to_all(std::uint64_t offset, std::uint64_t count,
                                   std::uint64_t to_offset, Threads by = Threads::of_block()) {
-    const std::uint64_t bytes = count * size_of(type);
-    if (!has_window(handle_.rank, offset, bytes) || !has_window(handle_.rank, to_offset, bytes))
+    if (!has_window(handle_.rank, offset, count, size_of(type)) ||
+        !has_window(handle_.rank, to_offset, count, size_of(type)))
       return false;
     reduce_any<type, op>(offset, count, by, handle_.ranks, [this, to_offset](unsigned target) {
       return handle_.windows[(handle_.rank + target) % handle_.ranks] + to_offset;
@@ -243,8 +243,10 @@ class Channel {
   TUTTI_DEVICE bool has_line(unsigned rank) {
     return (rank < handle_.ranks && number_ < handle_.channels) || fail(cuda::Why::kOutside, rank);
   }
-  TUTTI_DEVICE bool has_window(unsigned rank, std::uint64_t offset, std::uint64_t bytes) {
-    return (rank < handle_.ranks && handle_.contains(offset, bytes)) ||
+  TUTTI_DEVICE bool has_window(unsigned rank, std::uint64_t offset, std::uint64_t count,
+                               std::uint64_t size = 1) {
+    const bool countable = count <= ~std::uint64_t{0} / size;  // Bytes that 64 bits hold.
+    return (rank < handle_.ranks && countable && handle_.contains(offset, count * size)) ||
            fail(cuda::Why::kOutside, rank, offset);
   }
 

@@ -93,12 +93,18 @@ __global__ void put(const __grid_constant__ ProgramCall call) {
   channel.put(call.peer, 64, call.data, call.count);
 }
 
+__global__ void ask(const __grid_constant__ ProgramCall call) {
+  Channel channel(call.handle);
+  channel.peer<double>(call.peer, 64, call.count);
+}
+
 }  // namespace
 
 const void* pass_on_kernel() { return TUTTI_KERNEL_HANDLE(pass_on); }
 const void* meet_kernel() { return TUTTI_KERNEL_HANDLE(meet); }
 const void* await_kernel() { return TUTTI_KERNEL_HANDLE(await); }
 const void* put_kernel() { return TUTTI_KERNEL_HANDLE(put); }
+const void* ask_kernel() { return TUTTI_KERNEL_HANDLE(ask); }
 
 const void* reduce_kernel(DataType type, ReduceOp op) {
   const auto is = [&](unsigned index) {

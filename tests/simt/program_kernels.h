@@ -41,5 +41,7 @@ const void* meet_kernel();
 const void* await_kernel();
 /// Puts `count` bytes at 64 of the window of `peer`.
 const void* put_kernel();
+/// Asks for the address of `count` doubles at byte 64 of the peer's window.
+const void* ask_kernel();
 
 }  // namespace tutti::test

@@ -180,11 +180,19 @@ TEST_CASE("a kernel of a program ends when a rank aborts") {
 }
 
 TEST_CASE("a kernel of a program does not touch what is beside the windows") {
-  ProgramCall call;
-  call.count = kProgramWindow - 63;
-  for (const unsigned peer : {1U, 2U}) {  // There is no rank 2.
+  const struct {
+    const void* kernel;
+    unsigned peer;
+    std::uint64_t count;
+  } outside[] = {{test::put_kernel(), 1, kProgramWindow - 63},
+                 {test::put_kernel(), 2, 1},  // There is no rank 2.
+                 {test::ask_kernel(), 1, kProgramWindow / 8},
+                 {test::ask_kernel(), 1, std::uint64_t{1} << 61}};  // 0 bytes, in 64 bits.
+  for (const auto& [kernel, peer, count] : outside) {
+    ProgramCall call;
     call.peer = peer;
-    const Failed failed = fail(test::put_kernel(), call, std::chrono::seconds(60));
+    call.count = count;
+    const Failed failed = fail(kernel, call, std::chrono::seconds(60));
     REQUIRE(failed.wrong == "");
     REQUIRE(!failed.first);
     CHECK(failed.first.error().code == Code::kInvalidArgument);
