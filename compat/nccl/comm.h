@@ -34,10 +34,18 @@ namespace tutti::nccl {
 /// The environment's settings, but with a deadline of a day unless one is set: NCCL has none.
 Result<Settings> settings_of_environment();
 
-/// Whether calls wait until a communicator is made. Takes an ncclConfig_t of any version, in which
-/// nothing else has a meaning here. NULL, or not set: `inherited`. kInvalidArgument: not
-/// initialised, or values that no version knows.
-Result<bool> read_blocking(const ncclConfig_t* config, bool inherited);
+/// What of an ncclConfig_t has a meaning here.
+struct Config {
+  bool blocking = true;            // Whether calls wait until a communicator is made.
+  int min_ctas = 0, max_ctas = 0;  // Limits of its lanes; 0: not set.
+};
+
+/// Takes an ncclConfig_t of any version. NULL, or what is not set: `inherited`. kInvalidArgument:
+/// not initialised, or values that no version knows.
+Result<Config> read_config(const ncclConfig_t* config, const Config& inherited);
+
+/// The environment's settings with the limits of `config` where the environment has none.
+Result<Settings> settings_for(const Config& config);
 
 /// Whether a CTAPolicy is not set or has only flags that NCCL knows.
 bool is_cta_policy(int policy);
@@ -88,7 +96,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   int rank = -1;
   int size = 0;
   int device = -1;
-  bool blocking = true;
+  tutti::nccl::Config config;
   // Shared with calls that make another communicator of it; they may outlive the handle.
   std::shared_ptr<tutti::DeviceCommunicator> device_communicator;
   bool finalized = false;
@@ -128,7 +136,8 @@ struct ncclWindow_vidmem {
   std::shared_ptr<ncclComm> comm;  // The user may give it back before its windows.
   void* data;
   std::size_t bytes;
-  bool open = false;  // Whether peers map it: known once the group has ended.
+  bool open = false;    // Whether peers map it: known once the group has ended;
+  std::string why_not;  // and why not, if they were asked to.
 };
 
 namespace tutti::nccl {

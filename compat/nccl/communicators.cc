@@ -53,7 +53,7 @@ Result<DeviceCommunicator> while_wanted(ncclComm& self, std::function<void()> en
 Status meet(ncclComm& self, const char* function, const UniqueId& id) {
   self.id = id;
   tell(self, function, "Init START");
-  TUTTI_TRY(const Settings settings, settings_of_environment());
+  TUTTI_TRY(const Settings settings, settings_for(self.config));
   TUTTI_TRY(const auto place, enter_place(self, id, settings));
   TUTTI_TRY(auto found,
             while_wanted(
@@ -133,12 +133,11 @@ std::function<Status(ncclComm&)> at_new_place(const char* function, const ncclCo
   };
 }
 
-/// A handle with the parent's device, and its blocking if the configuration does not say.
+/// A handle with the parent's device, and of its configuration what `config` does not say.
 Result<std::shared_ptr<ncclComm>> child_of(const ncclComm& comm, const ncclConfig_t* config) {
-  TUTTI_TRY(const bool blocking, read_blocking(config, comm.blocking));
   auto made = std::make_shared<ncclComm>();
+  TUTTI_TRY(made->config, read_config(config, comm.config));
   made->device = comm.device;
-  made->blocking = blocking;
   return made;
 }
 
@@ -155,7 +154,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
                                    "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                                        " ranks; it is from 0 to ranks - 1"));
   }
-  auto wanted = read_blocking(config, true);
+  auto wanted = read_config(config, {});
   if (!wanted) return group.fail(finish(nullptr, function, wanted.error()));
   auto made = std::make_shared<ncclComm>();
   if (device) {
@@ -165,7 +164,7 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int size, const ncclUn
   }
   made->rank = rank;
   made->size = size;
-  made->blocking = *wanted;
+  made->config = *wanted;
   place.store(hand_out(made), std::memory_order_release);
   return group.make(function, std::move(made), [id = to_id(id), function](ncclComm& self) {
     return meet(self, function, id);
@@ -291,7 +290,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
   made->name = next_name(*comm, "split") + "." + std::to_string(color);
   // A rank of no colour takes part, and gets no handle.
   const bool joins = color != NCCL_SPLIT_NOCOLOR;
-  made->blocking = made->blocking || !joins;
+  made->config.blocking = made->config.blocking || !joins;
   if (joins) *newcomm = hand_out(made);
   auto make = [parent = comm->device_communicator, color, key](ncclComm& self) mutable {
     return split_off(self, std::move(parent), color, key);

@@ -16,7 +16,7 @@ constexpr unsigned kMagic = 0xcafebeef;
 constexpr std::size_t kLeast = offsetof(ncclConfig_t, cgaClusterSize);  // 2.14: until `blocking`.
 constexpr std::size_t kMost = 4096;  // More than any version has; less than nonsense.
 
-/// The values that NCCL takes; it refuses others. Only `blocking` has a meaning here.
+/// The values that NCCL takes; it refuses others. Most have no meaning here.
 struct Range {
   const char* name;
   int ncclConfig_t::*member;
@@ -42,6 +42,8 @@ bool blocking_of(int asked, bool inherited) {
   return asked == NCCL_CONFIG_UNDEF_INT ? inherited : asked == 1;
 }
 
+constexpr int kMostLanes = 64;  // As TUTTI_MOST_LANES takes.
+
 }  // namespace
 
 bool is_cta_policy(int policy) {
@@ -60,8 +62,17 @@ Result<Settings> settings_of_environment() {
   });
 }
 
-Result<bool> read_blocking(const ncclConfig_t* config, bool inherited) {
-  if (config == nullptr) return blocking_of(NCCL_CONFIG_UNDEF_INT, inherited);
+Result<Settings> settings_for(const Config& config) {
+  TUTTI_TRY(Settings settings, settings_of_environment());
+  if (settings.least_lanes == 0) settings.least_lanes = config.min_ctas;
+  if (settings.most_lanes == 0) settings.most_lanes = config.max_ctas;
+  return settings;
+}
+
+Result<Config> read_config(const ncclConfig_t* config, const Config& inherited) {
+  Config made = inherited;
+  made.blocking = blocking_of(NCCL_CONFIG_UNDEF_INT, inherited.blocking);
+  if (config == nullptr) return made;
   if (config->magic != kMagic || config->size < kLeast || config->size > kMost) {
     return Error{Code::kInvalidArgument,
                  "config was not initialised; start from NCCL_CONFIG_INITIALIZER"};
@@ -85,7 +96,10 @@ Result<bool> read_blocking(const ncclConfig_t* config, bool inherited) {
       known.minCTAs > known.maxCTAs) {
     return Error{Code::kInvalidArgument, "config.minCTAs is more than config.maxCTAs"};
   }
-  return blocking_of(known.blocking, inherited);
+  made.blocking = blocking_of(known.blocking, inherited.blocking);
+  if (known.minCTAs != NCCL_CONFIG_UNDEF_INT) made.min_ctas = std::min(known.minCTAs, kMostLanes);
+  if (known.maxCTAs != NCCL_CONFIG_UNDEF_INT) made.max_ctas = std::min(known.maxCTAs, kMostLanes);
+  return made;
 }
 
 }  // namespace tutti::nccl

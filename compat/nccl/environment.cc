@@ -18,7 +18,6 @@ namespace {
 // Bounds of what is read: more is refused, or left out.
 constexpr std::size_t kMostNameBytes = 64, kMostValueBytes = 4096, kMostNames = 16;
 constexpr std::size_t kMostFileBytes = std::size_t{64} << 10, kMostVariables = 256;
-constexpr int kUsualLanes = 16;  // A communicator that has its devices to itself has so many.
 constexpr int kMostLanes = 64;
 
 std::optional<int> parse_number(std::string_view text, int least, int most) {
@@ -114,18 +113,18 @@ std::optional<std::string> no_nvls(std::string_view text, const std::string& bef
   return *number == 0 ? "^nvls" : before;
 }
 
-/// A least number raises the usual one, a greatest one lowers it; else that stays.
+/// Two variables for one limit: the stricter one holds.
 std::optional<std::string> least_lanes(std::string_view text, const std::string& before) {
   const auto number = parse_number(text, 1, kMostLanes);
   if (!number) return std::nullopt;
-  return *number > kUsualLanes ? std::to_string(*number) : before;
+  return std::to_string(std::max(*number, parse_number(before, 1, kMostLanes).value_or(1)));
 }
 
 std::optional<std::string> most_lanes(std::string_view text, const std::string& before) {
   const auto number = parse_number(text, 1, 1 << 20);
   if (!number) return std::nullopt;
-  const int lanes = before.empty() ? kUsualLanes : parse_number(before, 1, kMostLanes).value_or(1);
-  return *number < lanes ? std::to_string(*number) : before;
+  return std::to_string(
+      std::min(*number, parse_number(before, 1, kMostLanes).value_or(kMostLanes)));
 }
 
 constexpr std::string_view kLevels[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
@@ -172,11 +171,13 @@ constexpr Variable kVariables[] = {
      network},
     {"NCCL_NET_GDR_LEVEL", "TUTTI_GPUDIRECT", "LOC, PIX, PXB, P2C, PXN, PHB or SYS, or 0 to 5",
      "LOC: off; SYS: on; between them: auto", gpudirect},
-    {"NCCL_MIN_NCHANNELS", "TUTTI_LANES", "1 to 64", "if more than 16: as many lanes", least_lanes},
-    {"NCCL_MIN_CTAS", "TUTTI_LANES", "1 to 64", "the same", least_lanes},
-    {"NCCL_MAX_NCHANNELS", "TUTTI_LANES", "a number from 1 on", "if less than 16: as many lanes",
+    {"NCCL_MIN_NCHANNELS", "TUTTI_LEAST_LANES", "1 to 64", "as many lanes at least", least_lanes},
+    {"NCCL_MIN_CTAS", "TUTTI_LEAST_LANES", "1 to 64", "the same; goes before `minCTAs`",
+     least_lanes},
+    {"NCCL_MAX_NCHANNELS", "TUTTI_MOST_LANES", "a number from 1 on", "as many lanes at most",
      most_lanes},
-    {"NCCL_MAX_CTAS", "TUTTI_LANES", "a number from 1 on", "the same", most_lanes},
+    {"NCCL_MAX_CTAS", "TUTTI_MOST_LANES", "a number from 1 on", "the same; goes before `maxCTAs`",
+     most_lanes},
     {"NCCL_NVLS_ENABLE", "TUTTI_ALGORITHM", "0, 1 or 2", "0: no multicast memory", no_nvls},
     {"NCCL_VERSION", "", "anything", "container images set it", any},
     {"NCCL_ASYNC_ERROR_HANDLING", "", "anything", "torch reads it", any},

@@ -107,7 +107,7 @@ ncclResult_t Group::make_all() {
   for (std::size_t i = 0; i < makings_.size(); ++i) {
     ncclComm& comm = *makings_[i].comm;
     if (!*uses[i]) continue;
-    if (!comm.blocking) {
+    if (!comm.config.blocking) {
       result = worse(result, ncclInProgress);
       continue;
     }

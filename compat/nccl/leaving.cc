@@ -8,7 +8,7 @@ namespace {
 
 /// Waits until the calls of this rank are done; without blocking, another thread waits.
 ncclResult_t quiesce(const char* function, ncclComm& comm) {
-  if (comm.blocking) return finish(&comm, function, comm.device_communicator->wait());
+  if (comm.config.blocking) return finish(&comm, function, comm.device_communicator->wait());
   comm.state.store(ncclInProgress, std::memory_order_release);
   if (comm.worker.joinable()) comm.worker.join();  // It made the communicator, and is done.
   auto worker = tutti::start_thread("the thread that waits for calls", [&comm, function] {

@@ -22,7 +22,7 @@ ncclResult_t register_buffer(const char* function, ncclComm_t comm, void* data, 
   if (data == nullptr || bytes == 0 || window == nullptr) {
     return bad_argument(comm, function, "the buffer or the place for its handle is NULL, or empty");
   }
-  *window = new ncclWindow_vidmem{comm->shared_from_this(), data, bytes};
+  *window = new ncclWindow_vidmem{comm->shared_from_this(), data, bytes, false, {}};
   return ncclSuccess;
 }
 
@@ -33,6 +33,7 @@ ncclResult_t open_window(const char* function, ncclComm_t comm, ncclWindow_t win
   return Group::current().join(function, comm, [window](tutti::DeviceCommunicator& communicator) {
     tutti::Status opened = communicator.open_window(window->data, window->bytes);
     window->open = bool(opened);
+    if (!opened) window->why_not = opened.error().what;
     return opened || !is_refusal(opened.error().code) ? std::move(opened) : tutti::ok();
   });
 }

@@ -70,9 +70,11 @@ ncclResult_t ncclPutSignal(const void* data, size_t count, ncclDataType_t type, 
   if (!wrong.empty()) return group.fail(bad_argument(comm, __func__, wrong));
   return group.fail(group.add(__func__, comm, [=](DeviceCommunicator& ranks) -> tutti::Status {
     if (!window->open && target.bytes != 0) {
-      return tutti::Error{tutti::Code::kUnsupported,
-                          "peers can't write to this window; register memory of ncclMemAlloc with "
-                          "NCCL_WIN_COLL_SYMMETRIC on all ranks"};
+      const std::string why = window->why_not.empty()
+                                  ? "it was registered without NCCL_WIN_COLL_SYMMETRIC"
+                                  : window->why_not;
+      return tutti::Error{tutti::Code::kUnsupported, "peers can't write to this window: " + why,
+                          ranks.rank()};
     }
     if (target.bytes != 0)
       TUTTI_RETURN_IF_ERROR(ranks.put(data, target.at, target.bytes, Rank{peer}, stream));

@@ -26,6 +26,9 @@ struct TUTTI_API Settings {
   /// system lets them, instead of sending slots; 0 chooses; "off" (SIZE_MAX) never.
   std::size_t read_from_bytes = 0;
   int lanes = 0;  // TUTTI_LANES: parallel shares of a collective; 0 chooses.
+  /// TUTTI_LEAST_LANES, TUTTI_MOST_LANES: limits of what is chosen for devices, where a lane takes
+  /// one multiprocessor; 0: none. Where they contradict each other the second one holds.
+  int least_lanes = 0, most_lanes = 0;
   /// TUTTI_PLAN: files with plans to run instead of algorithms, "mine.plan" or "a.plan,b.plan".
   std::string plan;
   /// TUTTI_GROUPS: how many ranks in a row are near each other, {8}; nested, innermost first:

@@ -1,6 +1,7 @@
 // A program that uses NCCL, over our libnccl: communicators, groups, collectives, messages,
 // mistakes.
 #include "client.h"
+#include "compat/nccl/comm.h"
 
 #include <chrono>
 #include <cstring>
@@ -325,6 +326,40 @@ ncclResult_t reduce_windows(const AllRanks& ranks, std::size_t bytes, std::size_
     CHECK(ncclMemFree(of(rank).data) == ncclSuccess);  // The others may have it open still.
   }
   return first;
+}
+
+TEST_CASE("minCTAs and maxCTAs limit the lanes of a communicator") {
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  const auto lanes = [&](ncclComm_t comm) {
+    const std::string text = comm->device_communicator->describe();
+    const std::size_t end = text.find(" lanes\n"), begin = text.rfind(' ', end - 1);
+    return text.substr(begin + 1, end - begin - 1);
+  };
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.minCTAs = 1;
+  config.maxCTAs = 6;
+  ncclComm_t comms[3], left[2];
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (int rank = 0; rank < 3; ++rank) {
+    REQUIRE(cudaSetDevice(rank) == cudaSuccess);
+    REQUIRE(ncclCommInitRankConfig(&comms[rank], 3, id, rank, &config) == ncclSuccess);
+  }
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  CHECK(lanes(comms[0]) == "6");
+  // What is made of it has the same limits, but for those that its own configuration says.
+  config.maxCTAs = NCCL_CONFIG_UNDEF_INT;
+  config.minCTAs = 5;
+  int excluded[] = {2};
+  for (ncclConfig_t* own : {static_cast<ncclConfig_t*>(nullptr), &config}) {
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int rank = 0; rank < 2; ++rank)
+      REQUIRE(ncclCommShrink(comms[rank], excluded, 1, &left[rank], own, 0) == ncclSuccess);
+    REQUIRE(ncclGroupEnd() == ncclSuccess);
+    CHECK(lanes(left[1]) == "6");
+    for (ncclComm_t comm : left) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  }
+  for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
 TEST_CASE("windows that are symmetric are read and written by peers") {

@@ -69,15 +69,17 @@ TEST_CASE("variables that go together make one setting") {
   CHECK(becomes(kTransport, {{"NCCL_NET", "IB"}}).empty());
   CHECK(becomes(kTransport, {{"NCCL_IB_DISABLE", "1"}, {"NCCL_NET", "IB"}}) == "^verbs");
   CHECK(becomes(kTransport, {{"NCCL_NET", "AWS Libfabric"}}) == "-");
-  const auto lanes = [](const Values& set) { return becomes("TUTTI_LANES", set); };
-  CHECK(lanes({{"NCCL_MAX_CTAS", "4"}}) == "4");
-  CHECK(lanes({{"NCCL_MAX_CTAS", "32"}}).empty());
-  CHECK(lanes({{"NCCL_MIN_CTAS", "4"}}).empty());
-  CHECK(lanes({{"NCCL_MIN_CTAS", "32"}}) == "32");
-  CHECK(lanes({{"NCCL_MIN_CTAS", "32"}, {"NCCL_MAX_CTAS", "24"}}) == "24");
-  CHECK(lanes({{"NCCL_MAX_NCHANNELS", "2"}}) == "2");
-  CHECK(lanes({{"NCCL_MIN_NCHANNELS", "65"}}) == "-");
-  CHECK(lanes({{"NCCL_MAX_CTAS", "0"}}) == "-");
+  const auto least = [](const Values& set) { return becomes("TUTTI_LEAST_LANES", set); };
+  const auto most = [](const Values& set) { return becomes("TUTTI_MOST_LANES", set); };
+  CHECK(most({{"NCCL_MAX_CTAS", "4"}}) == "4");
+  CHECK(most({{"NCCL_MAX_CTAS", "100000"}}) == "64");
+  CHECK(most({{"NCCL_MAX_CTAS", "8"}, {"NCCL_MAX_NCHANNELS", "16"}}) == "8");
+  CHECK(most({{"NCCL_MIN_CTAS", "4"}}).empty());
+  CHECK(most({{"NCCL_MAX_CTAS", "0"}}) == "-");
+  CHECK(least({{"NCCL_MIN_CTAS", "20"}}) == "20");
+  CHECK(least({{"NCCL_MIN_CTAS", "20"}, {"NCCL_MIN_NCHANNELS", "4"}}) == "20");
+  CHECK(least({{"NCCL_MIN_NCHANNELS", "65"}}) == "-");
+  CHECK(least({{"NCCL_MAX_CTAS", "8"}}).empty());
   const auto direct = [](const char* text) {
     return becomes("TUTTI_GPUDIRECT", {{"NCCL_NET_GDR_LEVEL", text}});
   };
@@ -135,7 +137,7 @@ TEST_CASE("what is refused, and what has no meaning, is told in one line each") 
         "variables without a meaning here: NCCL_ALGO (instead: TUTTI_ALGORITHM, with other "
         "names), NCCL_BUFFSIZE");
   CHECK(read.notes ==
-        std::vector<std::string>{"NCCL_MAX_CTAS set by environment to 8 (TUTTI_LANES=8)"});
+        std::vector<std::string>{"NCCL_MAX_CTAS set by environment to 8 (TUTTI_MOST_LANES=8)"});
   Values many;
   for (int i = 0; i < 1000; ++i) many["NCCL_X" + std::to_string(i) + std::string(100, 'y')] = "1";
   CHECK(read_variables(many).ignored.size() < 2000);

@@ -157,7 +157,7 @@ constexpr Knob number_knob(const char* variable, const char* name, const char* a
           [](const Settings& settings) { return std::to_string(settings.*field); }};
 }
 
-const std::array<Knob, 19> kKnobs{{
+const std::array<Knob, 21> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -195,6 +195,10 @@ const std::array<Knob, 19> kKnobs{{
        return s.read_from_bytes == SIZE_MAX ? "off" : std::to_string(s.read_from_bytes);
      }},
     number_knob<&Settings::lanes, 0, 64>("TUTTI_LANES", "lanes", "a number from 0 to 64"),
+    number_knob<&Settings::least_lanes, 0, 64>("TUTTI_LEAST_LANES", "least_lanes",
+                                               "a number from 0 to 64"),
+    number_knob<&Settings::most_lanes, 0, 64>("TUTTI_MOST_LANES", "most_lanes",
+                                              "a number from 0 to 64"),
     text_knob<&Settings::plan, is_file_list>("TUTTI_PLAN", "plan",
                                              "names of files with plans, separated by commas"),
     {"TUTTI_GROUPS", "groups",

@@ -46,6 +46,8 @@ std::uint64_t hash_of(const Settings& settings) {
       .add(settings.algorithm)
       .add(static_cast<std::uint64_t>(settings.contract))
       .add(settings.lanes)
+      .add(settings.least_lanes)
+      .add(settings.most_lanes)
       .add(settings.slot_bytes)
       .add(settings.slot_count)
       .add(settings.gpudirect)
@@ -70,6 +72,13 @@ Status fill_device_info(int device, DeviceInfo& mine) {
       cudaDeviceGetAttribute(&mine.multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
 }
 
+/// The lanes that are chosen, as the user limits them.
+std::uint32_t within_limits(std::uint32_t lanes, const Settings& settings) {
+  lanes = std::max(lanes, static_cast<std::uint32_t>(settings.least_lanes));
+  const auto most = static_cast<std::uint32_t>(settings.most_lanes);
+  return most > 0 ? std::min(lanes, most) : lanes;
+}
+
 /// The mesh's shape, alike on all ranks.
 exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>& device_of,
                                int multiprocessors) {
@@ -83,8 +92,9 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   // device take half of it, as a quarter would not keep its memory busy.
   const auto fit =
       static_cast<std::uint32_t>(multiprocessors / most_on_one / (most_on_one > 1 ? 2 : 4));
-  options.lanes = settings.lanes > 0 ? static_cast<std::uint32_t>(settings.lanes)
-                                     : std::bit_floor(std::clamp(fit, 2U, kMostLanes));
+  options.lanes = settings.lanes > 0
+                      ? static_cast<std::uint32_t>(settings.lanes)
+                      : within_limits(std::bit_floor(std::clamp(fit, 2U, kMostLanes)), settings);
   options.slot_count =
       settings.slot_count > 0 ? static_cast<std::uint32_t>(settings.slot_count) : 4;
   options.slot_bytes = settings.slot_bytes > 0
@@ -96,7 +106,9 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   constexpr std::size_t kLeast = std::size_t{16} << 10;
   while (settings.slot_bytes == 0 && slots() > kMostSlotBytes && options.slot_bytes > kLeast)
     options.slot_bytes /= 2;
-  while (settings.lanes == 0 && slots() > kMostSlotBytes && options.lanes > 2) options.lanes /= 2;
+  const auto least = static_cast<std::uint32_t>(std::max(settings.least_lanes, 2));
+  while (settings.lanes == 0 && slots() > kMostSlotBytes && options.lanes / 2 >= least)
+    options.lanes /= 2;
   // All messages of a rank go at a time, as far as its share of the device has room.
   const auto room = static_cast<std::size_t>(multiprocessors / most_on_one);
   options.queues =

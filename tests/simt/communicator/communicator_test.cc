@@ -180,6 +180,27 @@ TEST_CASE("a group is one operation for all streams that it names") {
   CHECK(error == "");
 }
 
+TEST_CASE("the lanes that are chosen are within the user's limits") {
+  const auto lanes = [](int least, int most) {
+    Settings settings;
+    settings.slot_bytes = 1024;  // More lanes of usual slots would not fit their memory.
+    settings.least_lanes = least;
+    settings.most_lanes = most;
+    DeviceCluster cluster({0, 1}, settings);
+    REQUIRE(cluster.complaint == "");
+    CHECK(run_in_group(cluster.comms, cluster.streams, all_reduce_of(4000, 2), 1) == "");
+    const std::string text = cluster.comms[0].describe();
+    const std::size_t end = text.find(" lanes\n");
+    REQUIRE(end != std::string::npos);
+    return text.substr(text.rfind(' ', end - 1) + 1, end - text.rfind(' ', end - 1) - 1);
+  };
+  CHECK(lanes(0, 0) == "32");
+  CHECK(lanes(0, 6) == "6");
+  CHECK(lanes(20, 0) == "32");
+  CHECK(lanes(40, 0) == "40");
+  CHECK(lanes(40, 3) == "3");
+}
+
 TEST_CASE("MIG instances of one GPU are devices of their own, which don't reach each other") {
   const test::NoPeerAccess none;
   const simt::Settings before = simt::settings();
