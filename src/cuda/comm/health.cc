@@ -78,8 +78,10 @@ std::string Health::why_ended(int peer) const {
   return rank_.network() != nullptr ? rank_.network()->why_unreachable(peer) : "";
 }
 
-/// Whether calls have not ended.
+/// Whether calls have not ended. A stream that waits says so itself: CUDA may not answer while
+/// another thread copies behind that wait.
 bool Health::has_work() const {
+  if (signals_.waits()) return true;
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
   return !order_.done();

@@ -70,6 +70,11 @@ struct Departing {
       }
     }
   }
+  /// Where calls of peers may not have ended, what they write is not given to another communicator.
+  void retire_if_kept() {
+    if (until == Clock::time_point::max()) return;
+    for (const auto& state : gone) state->rank.mesh->rings().retire_counters();
+  }
   void keep() {
     until =
         Clock::now() + std::min<Clock::duration>(gone.front()->rank.settings.timeout, kLongestKept);
@@ -195,6 +200,7 @@ void sweep_departed() {
     const std::lock_guard lock(departures().mutex);
     std::erase_if(departures().by_token, [&](const auto& entry) {
       if (!entry.second->free_to_go()) return false;
+      entry.second->retire_if_kept();
       free.push_back(entry.second);
       return true;
     });

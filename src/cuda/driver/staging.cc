@@ -1,5 +1,11 @@
 #include "cuda/driver/staging.h"
 
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
 namespace tutti::exec {
 
 void CudaStaging::Unpin::operator()(std::byte* data) const {
@@ -39,6 +45,58 @@ Result<CudaStaging> CudaStaging::open(const Name& name, Deadline deadline) {
   staging.mapping_.close_fd();
   TUTTI_RETURN_IF_ERROR(staging.pin(staging.mapping_.data(), staging.mapping_.bytes(), false));
   return staging;
+}
+
+namespace {
+
+/// What is kept. Never destroyed: devices may be gone when the process ends.
+struct Kept {
+  std::mutex mutex;
+  std::multimap<std::size_t, std::unique_ptr<CudaStaging>> spare;  // By bytes.
+  std::vector<std::unique_ptr<CudaStaging>> retired;
+  /// What other processes have, by their tokens and ids.
+  std::map<std::pair<std::array<std::byte, 16>, std::uint64_t>, CudaStaging> opened;
+};
+Kept& kept() {
+  static auto* const one = new Kept();
+  return *one;
+}
+
+}  // namespace
+
+void CudaSharedWords::Keep::operator()(CudaStaging* staging) const {
+  std::unique_ptr<CudaStaging> own(staging);
+  const std::lock_guard lock(kept().mutex);
+  if (reuse) {
+    kept().spare.emplace(bytes, std::move(own));
+  } else {
+    kept().retired.push_back(std::move(own));
+  }
+}
+
+Result<CudaSharedWords> CudaSharedWords::allocate(std::size_t bytes) {
+  CudaSharedWords words;
+  const std::lock_guard lock(kept().mutex);
+  if (const auto found = kept().spare.find(bytes); found != kept().spare.end()) {
+    words.staging_ = {found->second.release(), Keep{bytes, true}};
+    kept().spare.erase(found);
+    std::memset(words.data(), 0, bytes);
+  } else {
+    TUTTI_TRY(CudaStaging fresh, CudaStaging::allocate(bytes));
+    words.staging_ = {std::make_unique<CudaStaging>(std::move(fresh)).release(), Keep{bytes, true}};
+  }
+  return words;
+}
+
+Result<std::byte*> CudaSharedWords::open(const CudaStaging::Name& name, Deadline deadline) {
+  const std::lock_guard lock(kept().mutex);
+  const std::pair key(name.address.token, name.id);
+  auto found = kept().opened.find(key);
+  if (found == kept().opened.end()) {
+    TUTTI_TRY(CudaStaging fresh, CudaStaging::open(name, deadline));
+    found = kept().opened.emplace(key, std::move(fresh)).first;
+  }
+  return found->second.data();
 }
 
 }  // namespace tutti::exec

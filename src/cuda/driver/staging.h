@@ -1,5 +1,6 @@
 // File: cuda/driver/staging.h: memory of the host that processes share and all their devices
-// access: where the rings lie between ranks whose devices don't reach each other's memory.
+// access: where the rings lie between ranks whose devices don't reach each other's memory, and the
+// words that streams of several ranks write and wait for.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,30 @@ class CudaStaging {
 
   segments::Mapping mapping_;  // If it is another's. Goes last.
   std::unique_ptr<std::byte, Unpin> data_;
+};
+
+/// A little of such memory that is pinned as long as the process lives. To unpin it might wait for
+/// the device and hold up launches there, so it is kept for the next of that size.
+class CudaSharedWords {
+ public:
+  /// Zeroed. kSystem: what the system or the runtime said.
+  static Result<CudaSharedWords> allocate(std::size_t bytes);
+  /// Where that of another process is mapped here, and stays.
+  static Result<std::byte*> open(const CudaStaging::Name& name, Deadline deadline);
+  std::byte* data() const { return staging_->data(); }
+  Result<CudaStaging::Name> name() const { return staging_->name(); }
+  /// Somebody may write to it later on, too: nobody gets it after this.
+  void retire() {
+    if (staging_ != nullptr) staging_.get_deleter().reuse = false;
+  }
+
+ private:
+  struct Keep {
+    std::size_t bytes;
+    bool reuse;
+    void operator()(CudaStaging* staging) const;
+  };
+  std::unique_ptr<CudaStaging, Keep> staging_;
 };
 
 }  // namespace tutti::exec

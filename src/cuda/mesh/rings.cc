@@ -53,7 +53,6 @@ CudaMeshLayout::CudaMeshLayout(const CudaMeshOptions& options)
   states = take(most_blocks * sizeof(cuda::BlockState));
   counts = take(2 * ranks * sizeof(std::uint64_t));
   board = take(cuda::board_bytes(ranks, options.lanes));
-  stream_counters = take(ranks * kStreamCounters * sizeof(std::uint64_t));
   const std::size_t packed_ends = options.packed_lanes * ranks;
   packed_tails = take(packed_ends * kCudaMeshLine);
   packed_inboxes = take(packed_ends * sizeof(RingEnd));
@@ -82,6 +81,11 @@ CudaRings::CudaRings(CudaMeshOptions options, int only)
 Status CudaRings::allocate() {
   const std::size_t ranks = bases_.size();
   TUTTI_TRY(reports_, CudaHostMemory::allocate(ranks * kCudaMeshLine));
+  if (only_ >= 0 && is_here(lowest_here())) {
+    constexpr std::size_t kBytes = kStreamCounters * sizeof(std::uint64_t);
+    TUTTI_TRY(own_counters_, CudaSharedWords::allocate(ranks * ranks * kBytes));
+    counters_ = own_counters_.data();
+  }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!is_here(rank)) continue;
     for (std::size_t peer = 0; peer < ranks; ++peer) {
@@ -101,6 +105,12 @@ Status CudaRings::allocate() {
 std::size_t CudaRings::staged_bytes() const {
   if (only_ < 0 || staged_[static_cast<std::size_t>(only_)] == 0) return 0;
   return layout_.slots_at(staged_[static_cast<std::size_t>(only_)], layout_.lanes, 0);
+}
+
+std::size_t CudaRings::lowest_here() const {
+  std::size_t rank = 0;
+  while (is_remote(rank)) ++rank;
+  return rank;
 }
 
 bool CudaRings::has_remote() const {
@@ -133,7 +143,22 @@ Result<CudaMeshHandle> CudaRings::handle() {
   if (staging_.data() != nullptr) {
     TUTTI_TRY(handle.staging, staging_.name());
   }
+  if (counters_ != nullptr) {
+    TUTTI_TRY(handle.counters, own_counters_.name());
+  }
   return handle;
+}
+
+Status CudaRings::join_counters(std::span<const CudaMeshHandle> handles, Deadline deadline) {
+  const std::size_t owner = lowest_here();
+  if (is_here(owner)) return ok();
+  const CudaMeshHandle& other = handles[owner];
+  counters_ = other.counters.data;
+  const Peer self = this_process();
+  if (std::equal(std::begin(self.process), std::end(self.process), other.memory.process))
+    return ok();
+  TUTTI_TRY(counters_, CudaSharedWords::open(other.counters, deadline));
+  return ok();
 }
 
 Status CudaRings::join(std::span<const CudaMeshHandle> handles) {
@@ -142,6 +167,7 @@ Status CudaRings::join(std::span<const CudaMeshHandle> handles) {
   const Peer self = this_process();
   const Deadline deadline = Deadline::after(options_.timeout);
   const OnDevice on(device);
+  TUTTI_RETURN_IF_ERROR(join_counters(handles, deadline));
   for (std::size_t rank = 0; rank < handles.size(); ++rank) {
     const CudaMeshHandle& other = handles[rank];
     if (is_here(rank) || is_remote(rank)) continue;

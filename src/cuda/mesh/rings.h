@@ -58,7 +58,7 @@ struct CudaMeshOptions {
   std::uint32_t blocks() const { return std::max({lanes, queues, message_blocks}); }
 };
 
-/// Counters in a rank's memory for each peer, which the peer's streams write (stream_signals.h).
+/// Counters of a rank for each peer, which the peer's streams write (stream_signals.h),
 inline constexpr int kStreamSignals = 64;                   // of which so many count signals,
 inline constexpr int kStreamCounters = kStreamSignals + 2;  // and two are flags.
 
@@ -87,15 +87,16 @@ struct CudaMeshLayout {
 
   std::size_t ranks, lanes, ring_bytes, packed_ring_bytes;
   std::size_t heads, tails, signals, inboxes, outboxes, signal_ends, notes, areas, states, counts,
-      board, stream_counters, packed_tails, packed_inboxes, packed_outboxes, packed_slots, slots;
+      board, packed_tails, packed_inboxes, packed_outboxes, packed_slots, slots;
 };
 
 /// A rank's message to the others; plain bytes.
 struct CudaMeshHandle {
   CudaName memory;
-  CudaRanks mapped = 0;            // The peers with which its rings are in its device's memory,
-  CudaRanks staged = 0;            // and those with which they are in the host's.
-  CudaStaging::Name staging = {};  // If some rings are in the host's memory.
+  CudaRanks mapped = 0;             // The peers with which its rings are in its device's memory,
+  CudaRanks staged = 0;             // and those with which they are in the host's.
+  CudaStaging::Name staging = {};   // If some rings are in the host's memory.
+  CudaStaging::Name counters = {};  // If it is the lowest rank of a host.
 };
 
 /// It has more than 20 functions: how rings are made, joined and found, for ranks of one process
@@ -142,12 +143,16 @@ class CudaRings {
     if (is_remote(peer)) return Place::kRemote;
     return is_staged(peer) ? Place::kStaged : Place::kMapped;
   }
-  /// In `owner`'s memory, what `writer`'s streams write; where the owner is mapped.
+  /// What `writer`'s streams write and `owner`'s wait for, where one rank is here, which has
+  /// joined. Both are on its host, and the counter is in that host's memory: a thread that ends a
+  /// wait writes it without asking the driver.
   std::uint64_t* stream_counter(int owner, int writer, int number) const {
-    return reinterpret_cast<std::uint64_t*>(bases_[static_cast<std::size_t>(owner)] +
-                                            layout_.stream_counters) +
-           writer * kStreamCounters + number;
+    const int ranks = static_cast<int>(bases_.size());
+    return reinterpret_cast<std::uint64_t*>(counters_) +
+           (owner * ranks + writer) * kStreamCounters + number;
   }
+  /// A peer's streams may still write counters: nobody gets them after this.
+  void retire_counters() { own_counters_.retire(); }
 
   /// Ok, or why the rank's calls ended early. Then no more can be run here. Any thread.
   Status check(int rank) const;
@@ -175,6 +180,9 @@ class CudaRings {
     return peer < options_.remote.size() && options_.remote[peer];
   }
   bool has_remote() const;
+  /// The lowest rank of this rank's host, which makes the counters.
+  std::size_t lowest_here() const;
+  Status join_counters(std::span<const CudaMeshHandle> handles, Deadline deadline);
   void add_boards(std::size_t rank, cuda::Arguments& arguments) const;
   cuda::Report* report_of(int rank) const;
 
@@ -189,7 +197,9 @@ class CudaRings {
   CudaStaging staging_;                     // Laid out like memories_, for rings that are staged,
   std::vector<std::byte*> staged_bases_;    // and where this process sees those of others.
   std::vector<CudaStaging> staged_elsewhere_;
-  CudaHostMemory reports_;  // A line for each rank.
+  CudaHostMemory reports_;         // A line for each rank.
+  CudaSharedWords own_counters_;   // If this rank has made its host's counters,
+  std::byte* counters_ = nullptr;  // and where they are.
 };
 
 }  // namespace tutti::exec

@@ -57,7 +57,9 @@ Status StreamSignals::reaches(int peer) const {
 }
 
 Status StreamSignals::write(std::uint64_t* at, std::uint64_t value, cudaStream_t stream) const {
-  // By default all that the stream did before can be seen where the value is seen.
+  // By default a fence of the whole system is before it (CUDA Driver API,
+  // CU_STREAM_WRITE_VALUE_DEFAULT): all that the stream did before, in whatever memory, can be seen
+  // where the value is seen.
   return driver_status(cuda_driver().write_value(stream, address_of(at), value, 0),
                        "writing a value by a stream");
 }
@@ -115,30 +117,14 @@ Status StreamSignals::meet(Flag flag, std::uint64_t value, cudaStream_t stream) 
   return end_wait(stream);
 }
 
-std::vector<std::uint64_t> StreamSignals::flags(int number) const {
-  const OnDevice on(device_);
-  std::vector<std::uint64_t> found(static_cast<std::size_t>(rank_count()));
-  // Word by word, as peers may write them meanwhile.
-  const Status read = do_at_once(device_, "looking at flags", [&](cudaStream_t stream) {
-    cudaError_t error = cudaSuccess;
-    for (int peer = 0; peer < rank_count() && error == cudaSuccess; ++peer) {
-      error = cudaMemcpyAsync(&found[static_cast<std::size_t>(peer)],
-                              rings_->stream_counter(rank_, peer, number), sizeof found[0],
-                              cudaMemcpyDeviceToHost, stream);
-    }
-    return error;
-  });
-  if (!read) found.clear();
-  return found;
-}
-
 /// The stream meets the peers in their order and clears their flags. So what is 0 was cleared, or
 /// has not come; the last that is 0 has not come.
 Status StreamSignals::check_met(std::uint64_t word, std::uint64_t value, bool late) const {
-  const std::vector<std::uint64_t> found = flags(number_of(word));
   int missing = -1;
-  for (int peer = 0; peer < static_cast<int>(found.size()); ++peer) {
-    const std::uint64_t one = found[static_cast<std::size_t>(peer)];
+  for (int peer = 0; peer < rank_count(); ++peer) {
+    // relaxed: a value that says all there is to know. Peers' streams may write it meanwhile.
+    const std::uint64_t one = std::atomic_ref(*rings_->stream_counter(rank_, peer, number_of(word)))
+                                  .load(std::memory_order_relaxed);
     if (peer == rank_ || one == value) continue;
     if (one != 0) {
       return Error{Code::kMismatch,
@@ -185,6 +171,13 @@ Status StreamSignals::check() {
                Rank{rank_}, Rank{peer_of(now)}};
 }
 
+bool StreamSignals::waits() const {
+  if (memory_.data() == nullptr) return false;
+  // relaxed: a number that says all there is to know.
+  return std::atomic_ref(reinterpret_cast<Waiting*>(memory_.data())->word)
+             .load(std::memory_order_relaxed) != 0;
+}
+
 void StreamSignals::release() {
   if (memory_.data() == nullptr) return;
   const std::lock_guard lock(mutex_);
@@ -195,19 +188,13 @@ void StreamSignals::release() {
     const std::uint64_t word = std::atomic_ref(waiting->word).load(std::memory_order_acquire);
     if (word == 0) return;
     const std::uint64_t value = std::atomic_ref(waiting->value).load(std::memory_order_relaxed);
-    const OnDevice on(device_);
-    const Status gone = do_at_once(device_, "letting a stream go", [&](cudaStream_t stream) {
-      const bool all = peer_of(word) == kAllPeers;
-      CUresult written = CUDA_SUCCESS;
-      for (int peer = all ? 0 : peer_of(word); peer < (all ? rank_count() : peer_of(word) + 1);
-           ++peer) {
-        std::uint64_t* const here = rings_->stream_counter(rank_, peer, number_of(word));
-        if (written == CUDA_SUCCESS)
-          written = cuda_driver().write_value(stream, address_of(here), value, 0);
-      }
-      return static_cast<cudaError_t>(written);
-    });
-    if (!gone) return;  // A device that takes no more work; the reason is known already.
+    const bool all = peer_of(word) == kAllPeers;
+    for (int peer = all ? 0 : peer_of(word); peer < (all ? rank_count() : peer_of(word) + 1);
+         ++peer) {
+      // relaxed: the stream that goes on expects nothing of what this thread did before.
+      std::atomic_ref(*rings_->stream_counter(rank_, peer, number_of(word)))
+          .store(value, std::memory_order_relaxed);
+    }
     // The peer may have written a smaller number behind it. So it is written again.
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

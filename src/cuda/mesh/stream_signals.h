@@ -1,10 +1,11 @@
 // File: cuda/mesh/stream_signals.h: signals between ranks by operations of streams, without a
 // kernel.
 //
-// Each rank has counters in its device's memory, some for each peer, which only that peer writes
+// Each rank has counters, some for each peer, which only that peer writes
 // (CudaRings::stream_counter). A signal is a write to the peer's counter (cuStreamWriteValue64):
 // how many signals there were. A wait holds the stream until a counter of this rank has come so far
-// (cuStreamWaitValue64). Neither takes a multiprocessor.
+// (cuStreamWaitValue64). Neither takes a multiprocessor. Counters are in memory of the host that
+// all devices there access (docs/decisions/0043-counters-of-streams.md).
 //
 // Beside the counters each pair has two flags, which the peer sets to a value and the rank clears
 // again when it has met all others: what is written does not depend on how often, so it may be
@@ -13,7 +14,9 @@
 // A stream that waits knows of no deadline and no abort. So before it waits it writes into memory
 // of the host what for, and 0 behind that. `check`, which the watcher asks all the time
 // (cuda/comm/watcher.h), marks what it finds there. What still has the mark at the deadline has
-// waited so long. `release` then writes to the counter what the stream waits for.
+// waited so long. `release` then stores to the counter what the stream waits for. None of this asks
+// the driver, which another thread may hold: one that copies to pageable memory behind the wait
+// keeps all others from launching on the device until the wait has ended.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -56,6 +59,8 @@ class StreamSignals {
   /// kTimeout: a wait lasts longer than the deadline; kMismatch: a peer has met this rank with
   /// another value. To be asked several times a deadline.
   Status check();
+  /// Whether a stream waits.
+  bool waits() const;
   /// Ends waits that streams are in; to be called again for those that follow.
   void release();
 
@@ -70,8 +75,6 @@ class StreamSignals {
   Status end_wait(cudaStream_t stream) const;
   Status hold(const std::uint64_t* counter, std::uint64_t value, unsigned how,
               cudaStream_t stream) const;
-  /// What the peers have set a flag to here, by rank; empty: the device does not answer.
-  std::vector<std::uint64_t> flags(int number) const;
   Status check_met(std::uint64_t word, std::uint64_t value, bool late) const;
   Status write(std::uint64_t* at, std::uint64_t value, cudaStream_t stream) const;
   int rank_count() const { return static_cast<int>(rings_->options().devices.size()); }

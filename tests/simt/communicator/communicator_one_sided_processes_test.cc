@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <string>
+#include <vector>
 
 #include <unistd.h>
 
@@ -50,7 +51,13 @@ TEST_CASE("a wait for a rank that is killed ends long before the deadline") {
       const std::string wrong = said(comm->wait_signal(Rank{1}, i, 1, stream));
       if (!wrong.empty()) return wrong;
     }
-    const std::string wrong = said(cudaStreamSynchronize(stream));
+    auto data = exec::CudaMemory::allocate(comm->device(), 64);
+    if (!data) return data.error().to_string();
+    // Pageable: from here on nobody else can launch anything on the device.
+    std::vector<std::byte> list(64);
+    std::string wrong =
+        said(cudaMemcpyAsync(list.data(), data->data(), list.size(), cudaMemcpyDefault, stream));
+    wrong += said(cudaStreamSynchronize(stream));
     const Status found = comm->check();
     const bool told =
         !found && found.error().code == Code::kPeerFailed && found.error().peer.value == 1;

@@ -106,6 +106,56 @@ TEST_CASE("a wait that nobody answers ends at the deadline, and names the rank")
   CHECK(code_of(cluster.comms[1].check()) == Code::kTimeout);
 }
 
+/// Copies a little of the device to pageable memory behind what the stream does, which the call
+/// waits for. Meanwhile nobody else can launch anything there.
+std::string copy_to_pageable(int device, cudaStream_t stream) {
+  const exec::OnDevice on(device);
+  auto data = exec::CudaMemory::allocate(device, 64);
+  if (!data) return data.error().to_string();
+  std::vector<std::byte> list(64);
+  return said(cudaMemcpyAsync(list.data(), data->data(), list.size(), cudaMemcpyDefault, stream));
+}
+
+TEST_CASE("a wait that a copy to pageable memory is behind ends as others do") {
+  for (const bool aborts : {false, true}) {
+    Settings settings = small_settings();
+    if (!aborts) settings.timeout = std::chrono::milliseconds(300);
+    DeviceCluster cluster({0, 1}, settings);
+    REQUIRE(cluster.complaint == "");
+    DeviceCommunicator& comm = cluster.comms[0];
+    for (int i = 5; i < 8; ++i)
+      REQUIRE(said(comm.wait_signal(Rank{1}, i, 1, cluster.streams[0])) == "");
+    std::jthread other;
+    if (aborts)
+      other = std::jthread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        comm.abort("enough");
+      });
+    CHECK(copy_to_pageable(comm.device(), cluster.streams[0]) == "");
+    CHECK(said(cudaStreamSynchronize(cluster.streams[0])) == "");
+    const Status found = comm.check();
+    REQUIRE(code_of(found) == (aborts ? Code::kAborted : Code::kTimeout));
+    if (aborts) continue;
+    CHECK(found.error().peer.value == 1);
+    CHECK(has(found.error().what, "rank 0 waited too long for a signal of rank 1 (number 5)"));
+  }
+}
+
+TEST_CASE("signals of a communicator that is gone are not taken for another one's") {
+  for (const bool signals : {true, false}) {
+    Settings settings = small_settings();
+    if (!signals) settings.timeout = std::chrono::milliseconds(300);
+    DeviceCluster cluster({0, 1}, settings);
+    REQUIRE(cluster.complaint == "");
+    for (int i = 0; signals && i < 5; ++i)
+      CHECK(said(cluster.comms[1].signal(Rank{0}, 2, cluster.streams[1])) == "");
+    CHECK(said(cudaStreamSynchronize(cluster.streams[1])) == "");
+    CHECK(said(cluster.comms[0].wait_signal(Rank{1}, 2, 1, cluster.streams[0])) == "");
+    CHECK(said(cudaStreamSynchronize(cluster.streams[0])) == "");
+    CHECK(code_of(cluster.comms[0].check()) == (signals ? Code::kOk : Code::kTimeout));
+  }
+}
+
 TEST_CASE("waits that are answered in time may last longer than the deadline together") {
   Settings settings = small_settings();
   settings.timeout = std::chrono::milliseconds(1000);

@@ -45,6 +45,56 @@ inline std::string said(cudaError_t error) {
   return error == cudaSuccess ? "" : cudaGetErrorString(error);
 }
 
+/// What a rank's copies go through: pinned memory. A copy to pageable memory waits for the stream,
+/// and keeps other threads from launching on the device for which the stream may be waiting.
+class PinnedCopies {
+ public:
+  PinnedCopies() {
+    void* memory = nullptr;
+    cudaHostAlloc(&memory, kBytes, cudaHostAllocPortable);
+    data_ = static_cast<std::byte*>(memory);
+  }
+  ~PinnedCopies() { cudaFreeHost(data_); }
+  PinnedCopies(const PinnedCopies&) = delete;
+  PinnedCopies& operator=(const PinnedCopies&) = delete;
+
+  /// By the stream to a device, and from there, which is there after `finish`.
+  void in(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+    std::byte* const at = take(bytes);
+    if (at == nullptr) return;
+    std::copy_n(static_cast<const std::byte*>(from), bytes, at);
+    cudaMemcpyAsync(to, at, bytes, cudaMemcpyDefault, stream);
+  }
+  void out(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+    std::byte* const at = take(bytes);
+    if (at == nullptr) return;
+    cudaMemcpyAsync(at, from, bytes, cudaMemcpyDefault, stream);
+    outs_.push_back({static_cast<std::byte*>(to), at, bytes});
+  }
+  /// After the stream is done.
+  std::string finish() {
+    for (const Out& out : outs_) std::copy_n(out.from, out.bytes, out.to);
+    outs_.clear();
+    const bool fits = std::exchange(used_, 0) <= kBytes;
+    return fits ? "" : "the case copies more than its pinned memory takes";
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{8} << 20;
+  struct Out {
+    std::byte *to, *from;
+    std::size_t bytes;
+  };
+  std::byte* take(std::size_t bytes) {
+    used_ += bytes;
+    return used_ <= kBytes ? data_ + (used_ - bytes) : nullptr;
+  }
+
+  std::byte* data_ = nullptr;
+  std::size_t used_ = 0;
+  std::vector<Out> outs_;
+};
+
 /// A mesh with a stream for each rank.
 class DeviceRanks {
  public:
@@ -61,7 +111,6 @@ class DeviceRanks {
     for (std::size_t rank = 0; rank < streams_.size(); ++rank) {
       cudaStreamSynchronize(streams_[rank]);
       cudaStreamDestroy(streams_[rank]);
-      cudaFreeHost(pinned_[rank].data);
     }
   }
   DeviceRanks(const DeviceRanks&) = delete;
@@ -200,7 +249,7 @@ class DeviceRanks {
           const exec::OnDevice on(device(rank));
           complaints[rank] = enqueue(rank);
           complaints[rank] += said(cudaStreamSynchronize(streams_[rank]));
-          complaints[rank] += pinned_[rank].finish();
+          complaints[rank] += pinned_[rank]->finish();
           complaints[rank] += said(mesh_->rings().check(static_cast<int>(rank)));
         });
       }
@@ -213,16 +262,10 @@ class DeviceRanks {
   /// In a rank's stream, within `each`: to its device, and from there, which is there when `each`
   /// returns.
   void copy_in(std::size_t rank, void* to, const void* from, std::size_t bytes) {
-    std::byte* const at = pinned_[rank].take(bytes);
-    if (at == nullptr) return;
-    std::copy_n(static_cast<const std::byte*>(from), bytes, at);
-    cudaMemcpyAsync(to, at, bytes, cudaMemcpyDefault, streams_[rank]);
+    pinned_[rank]->in(to, from, bytes, streams_[rank]);
   }
   void copy_out(std::size_t rank, void* to, const void* from, std::size_t bytes) {
-    std::byte* const at = pinned_[rank].take(bytes);
-    if (at == nullptr) return;
-    cudaMemcpyAsync(at, from, bytes, cudaMemcpyDefault, streams_[rank]);
-    pinned_[rank].outs.push_back({static_cast<std::byte*>(to), at, bytes});
+    pinned_[rank]->out(to, from, bytes, streams_[rank]);
   }
 
   /// Calls that touch peers' buffers, each with data of its own: a rank copies them to its device,
@@ -261,46 +304,19 @@ class DeviceRanks {
   }
 
  private:
-  /// What a rank's copies go through. A copy to pageable memory waits for the stream, and keeps
-  /// other threads from launching kernels on the device for which the stream may be waiting.
-  struct Pinned {
-    static constexpr std::size_t kBytes = std::size_t{8} << 20;
-    struct Out {
-      std::byte *to, *from;
-      std::size_t bytes;
-    };
-    std::byte* data = nullptr;
-    std::size_t used = 0;
-    std::vector<Out> outs;
-
-    std::byte* take(std::size_t bytes) {
-      used += bytes;
-      return used <= kBytes ? data + (used - bytes) : nullptr;
-    }
-    /// After the stream is done.
-    std::string finish() {
-      for (const Out& out : outs) std::copy_n(out.from, out.bytes, out.to);
-      outs.clear();
-      const bool fits = std::exchange(used, 0) <= kBytes;
-      return fits ? "" : "the case copies more than its pinned memory takes";
-    }
-  };
-
   DeviceRanks(exec::CudaMeshOptions options, std::unique_ptr<exec::CudaMesh> mesh)
       : options_(std::move(options)), mesh_(std::move(mesh)) {
     for (const int device : options_.devices) {
       const exec::OnDevice on(device);
       cudaStreamCreateWithFlags(&streams_.emplace_back(), cudaStreamNonBlocking);
-      void* memory = nullptr;
-      cudaHostAlloc(&memory, Pinned::kBytes, cudaHostAllocPortable);
-      pinned_.emplace_back().data = static_cast<std::byte*>(memory);
+      pinned_.push_back(std::make_unique<PinnedCopies>());
     }
   }
 
   exec::CudaMeshOptions options_;
   std::unique_ptr<exec::CudaMesh> mesh_;
   std::vector<cudaStream_t> streams_;
-  std::vector<Pinned> pinned_;  // By rank.
+  std::vector<std::unique_ptr<PinnedCopies>> pinned_;  // By rank.
 };
 
 }  // namespace tutti::test

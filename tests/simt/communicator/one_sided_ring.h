@@ -41,22 +41,22 @@ inline std::string pass_around(DeviceCommunicator& comm, cudaStream_t stream, in
   auto source = exec::CudaMemory::allocate(comm.device(), kBytes);
   if (!source || !window.complaint.empty()) return "no memory: " + window.complaint;
   std::vector<std::vector<int>> got(static_cast<std::size_t>(rounds), std::vector<int>(kCount));
-  std::vector<std::vector<int>> data;
+  PinnedCopies copies;
   std::string wrong;
   for (int round = 0; round < rounds; ++round) {
-    data.emplace_back(kCount, 1000 * round + me);
-    cudaMemcpyAsync(source->data(), data.back().data(), kBytes, cudaMemcpyDefault, stream);
+    const std::vector<int> data(kCount, 1000 * round + me);
+    copies.in(source->data(), data.data(), kBytes, stream);
     if (round > 0) wrong += said(comm.wait_signal(next, kFree, 1, stream));
     wrong += said(comm.put(source->data(), window.data(), kBytes, next, stream));
     wrong += said(comm.signal(next, kThere, stream));
     wrong += said(comm.wait_signal(before, kThere, 1, stream));
-    cudaMemcpyAsync(got[static_cast<std::size_t>(round)].data(), window.data(), kBytes,
-                    cudaMemcpyDefault, stream);
+    copies.out(got[static_cast<std::size_t>(round)].data(), window.data(), kBytes, stream);
     wrong += said(comm.signal(before, kFree, stream));
   }
   wrong += said(comm.wait_signal(next, kFree, 1, stream));
   wrong += said(cudaStreamSynchronize(stream));
   wrong += said(comm.check());
+  wrong += copies.finish();
   for (int round = 0; round < rounds && wrong.empty(); ++round) {
     if (got[static_cast<std::size_t>(round)] !=
         std::vector<int>(kCount, 1000 * round + before.value))
