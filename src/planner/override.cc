@@ -36,10 +36,14 @@ Error unknown(std::string_view who, std::string_view name, std::optional<Collect
     const std::string name_in_list = fmt::format(" {},", algorithm->name);
     if (known.find(name_in_list) == std::string::npos) known += name_in_list;
   }
+  const auto what = collective ? to_string(*collective) : std::string_view("registered");
+  const bool copies = !collective || has_copy_engines(*collective);
   std::string text =
-      fmt::format("{}: no {} algorithm is called '{}'; there are{} {}, {}", who,
-                  collective ? to_string(*collective) : std::string_view("registered"), name, known,
-                  kEagerName, kMulticastName);
+      name == kCopyEnginesName
+          ? fmt::format("{}: copy engines do all_gather and all_to_all, not {}", who, what)
+          : fmt::format("{}: no {} algorithm is called '{}'", who, what, name);
+  text += fmt::format("; there are{} {}, {}", known, kEagerName, kMulticastName);
+  if (copies) text += fmt::format(", {}", kCopyEnginesName);
   if (name.find(':') != std::string_view::npos) {
     text +=
         fmt::format("; lanes are repeated by NAME:1 to NAME:{}, but not those of {}, {} or ^NAME",

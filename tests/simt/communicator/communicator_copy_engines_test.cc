@@ -137,6 +137,28 @@ TEST_CASE("what copy engines can't do goes as ever") {
   }
 }
 
+TEST_CASE("copy engines are asked for by collective, and refused for those that they can't do") {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    const std::string name(to_string(collective));
+    CAPTURE(name);
+    DeviceCluster cluster({0, 1}, copying(name + "=copy_engines"));
+    if (std::ranges::find(kCopied, collective) == std::end(kCopied)) {
+      CAPTURE(cluster.complaint);
+      CHECK(has(cluster.complaint, "copy engines do all_gather and all_to_all, not " + name));
+      continue;
+    }
+    REQUIRE(cluster.complaint == "");
+    for (const Collective called : kCopied) {
+      const std::string wrong = each(cluster, [&](std::size_t rank) {
+        return run(cluster.comms[rank], cluster.streams[rank], case_of(called, 2, 5000), 2, 1);
+      });
+      REQUIRE(wrong == "");
+      CHECK(has(line_of(cluster.comms[0], called), ": copy_engines") == (called == collective));
+    }
+  }
+}
+
 TEST_CASE("no kernel is started, and what explains a call says so") {
   DeviceCluster asked({0, 1}, copying()), not_asked({0, 1});
   REQUIRE(asked.complaint + not_asked.complaint == "");
