@@ -141,6 +141,29 @@ TEST_CASE("a wait that a copy to pageable memory is behind ends as others do") {
   }
 }
 
+TEST_CASE("waits end that fill all hardware queues of the highest priority") {
+  Settings settings = small_settings();
+  settings.timeout = std::chrono::milliseconds(300);
+  DeviceCluster cluster({0, 1}, settings), beside({0, 1}, settings);
+  REQUIRE(cluster.complaint + beside.complaint == "");
+  int least = 0, greatest = 0;
+  REQUIRE(said(cudaDeviceGetStreamPriorityRange(&least, &greatest)) == "");
+  const exec::OnDevice on(0);
+  // The library's own stream is one of that priority, too.
+  std::vector<cudaStream_t> streams(8);
+  for (cudaStream_t& stream : streams) {
+    REQUIRE(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest) == cudaSuccess);
+    CHECK(said(cluster.comms[0].wait_signal(Rank{1}, 3, 1, stream)) == "");
+  }
+  CHECK(said(beside.comms[0].wait_signal(Rank{1}, 4, 1, beside.streams[0])) == "");
+  streams.push_back(beside.streams[0]);
+  for (const cudaStream_t stream : streams) CHECK(said(cudaStreamSynchronize(stream)) == "");
+  for (const DeviceCommunicator* comm : {&cluster.comms[0], &beside.comms[0]})
+    CHECK(code_of(comm->check()) == Code::kTimeout);
+  streams.pop_back();
+  for (const cudaStream_t stream : streams) cudaStreamDestroy(stream);
+}
+
 TEST_CASE("signals of a communicator that is gone are not taken for another one's") {
   for (const bool signals : {true, false}) {
     Settings settings = small_settings();
