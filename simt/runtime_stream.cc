@@ -68,7 +68,7 @@ void work(const StreamPtr& stream) {
     {
       Lock lock(stream->mutex);
       stream->changed.wait(lock, [&] { return !stream->queue.empty() || stream->closing; });
-      if (stream->queue.empty()) return;
+      if (stream->queue.empty()) break;
       operation = std::move(stream->queue.front().run);
       stream->commands -= stream->queue.front().commands;
       stream->queue.pop_front();
@@ -80,6 +80,8 @@ void work(const StreamPtr& stream) {
     }
     operation();
   }
+  const Lock lock(streams().mutex);
+  streams().all.erase(stream);
 }
 
 bool blocking(const CUstream_st& stream) {
@@ -158,13 +160,12 @@ void Ticket::wait() {
 
 namespace {
 
+/// What waits for all of a device's streams waits for this one's work, too.
 void close(const StreamPtr& stream) {
-  {
-    const Lock lock(streams().mutex);
-    streams().by_handle.erase(stream.get());
-    streams().all.erase(stream);
-  }
+  const Lock all_lock(streams().mutex);
+  streams().by_handle.erase(stream.get());
   const Lock lock(stream->mutex);
+  if (!stream->started) streams().all.erase(stream);
   stream->closing = true;
   stream->changed.notify_all();
 }

@@ -119,6 +119,21 @@ TEST_CASE("a stream runs in order, and streams run side by side") {
   cudaGetLastError();
 }
 
+TEST_CASE("to wait for a device is to wait for its destroyed streams, too") {
+  cudaStream_t stream = nullptr;
+  OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  alignas(64) std::uint64_t gate = 0, sum = 0;
+  start(stream, &gate, 1, &sum, 1);
+  OK(cudaStreamDestroy(stream));
+  auto opened = std::async(std::launch::async, [&gate] {
+    usleep(20000);  // Until the device is waited for.
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+  });
+  OK(cudaDeviceSynchronize());
+  CHECK(__atomic_load_n(&sum, __ATOMIC_ACQUIRE) == 1);
+  opened.get();
+}
+
 TEST_CASE("an event orders two streams; the default stream waits for blocking ones") {
   simt::settings().jitter = true;
   cudaStream_t first = nullptr, second = nullptr;
