@@ -167,7 +167,8 @@ namespace tutti::simt {
 
 using StreamPtr = std::shared_ptr<CUstream_st>;
 
-/// The stream of a handle, the default stream of this device for the null handle; null: no such.
+/// The stream of a handle, a default stream of this device for the null handle: the legacy one, or
+/// this thread's (per_thread.h). Null: no such.
 StreamPtr find_stream(cudaStream_t handle);
 /// Declares `stream` as that of a handle, or leaves the function with an error.
 #define TUTTI_SIMT_FIND(stream, handle)                        \

@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 
+#include "simt/per_thread.h"
 #include "simt/runtime.h"
 #include "simt/runtime_multicast.h"
 
@@ -399,10 +400,15 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device,
   return CUDA_SUCCESS;
 }
 
-/// A function by its name: one of ours, which libcuda.so.1 does not show, or one of its.
-void* entry_of(std::string_view name) {
+/// A function by its name: one of ours, which libcuda.so.1 does not show, or one of its; of those
+/// that take a stream, or use the default one, the version where null is this thread's.
+void* entry_of(std::string_view name, bool per_thread) {
 #define TUTTI_SIMT_ENTRY(function) \
   if (name == #function) return reinterpret_cast<void*>(&function);
+#define TUTTI_SIMT_STREAM_ENTRY(function) \
+  if (name == #function)                  \
+    return reinterpret_cast<void*>(       \
+        per_thread ? &Signature<decltype(function)>::per_thread<function> : &function);
   TUTTI_SIMT_ENTRY(cuGetErrorString)
   TUTTI_SIMT_ENTRY(cuDeviceGet)
   TUTTI_SIMT_ENTRY(cuDeviceGetCount)
@@ -434,21 +440,22 @@ void* entry_of(std::string_view name) {
   TUTTI_SIMT_ENTRY(cuMulticastAddDevice)
   TUTTI_SIMT_ENTRY(cuMulticastBindAddr)
   TUTTI_SIMT_ENTRY(cuMulticastUnbind)
-  TUTTI_SIMT_ENTRY(cuMemsetD8)
-  TUTTI_SIMT_ENTRY(cuMemsetD8Async)
-  TUTTI_SIMT_ENTRY(cuMemsetD2D8)
-  TUTTI_SIMT_ENTRY(cuMemsetD2D8Async)
-  TUTTI_SIMT_ENTRY(cuMemsetD16)
-  TUTTI_SIMT_ENTRY(cuMemsetD16Async)
-  TUTTI_SIMT_ENTRY(cuMemsetD2D16)
-  TUTTI_SIMT_ENTRY(cuMemsetD2D16Async)
-  TUTTI_SIMT_ENTRY(cuMemsetD32)
-  TUTTI_SIMT_ENTRY(cuMemsetD32Async)
-  TUTTI_SIMT_ENTRY(cuMemsetD2D32)
-  TUTTI_SIMT_ENTRY(cuMemsetD2D32Async)
-  TUTTI_SIMT_ENTRY(cuStreamWriteValue32)
-  TUTTI_SIMT_ENTRY(cuStreamWriteValue64)
-  TUTTI_SIMT_ENTRY(cuStreamWaitValue64)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD8)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD8Async)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD2D8)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD2D8Async)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD16)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD16Async)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD2D16)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD2D16Async)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD32)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD32Async)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD2D32)
+  TUTTI_SIMT_STREAM_ENTRY(cuMemsetD2D32Async)
+  TUTTI_SIMT_STREAM_ENTRY(cuStreamWriteValue32)
+  TUTTI_SIMT_STREAM_ENTRY(cuStreamWriteValue64)
+  TUTTI_SIMT_STREAM_ENTRY(cuStreamWaitValue64)
+#undef TUTTI_SIMT_STREAM_ENTRY
 #undef TUTTI_SIMT_ENTRY
   return nullptr;
 }
@@ -477,9 +484,9 @@ Members multicast_members(const void* at, std::size_t bytes) {
 }
 
 extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
-                                                        unsigned long long,
+                                                        unsigned long long flags,
                                                         cudaDriverEntryPointQueryResult* result) {
-  *function = entry_of(name);
+  *function = entry_of(name, flags == cudaEnablePerThreadDefaultStream);
   if (result != nullptr)
     *result =
         *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;

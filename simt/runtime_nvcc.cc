@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "simt/per_thread.h"
 #include "simt/runtime.h"
 
 namespace tutti::simt {
@@ -117,6 +118,11 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
 }
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
                                std::size_t shared_bytes, cudaStream_t stream) {
+  return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
+}
+cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                                    std::size_t shared_bytes, cudaStream_t stream) {
+  const NullIsPerThread scope;
   return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
 }
 

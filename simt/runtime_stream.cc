@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "simt/per_thread.h"
 #include "simt/runtime.h"
 
 namespace tutti::simt {
@@ -170,6 +171,8 @@ void close(const StreamPtr& stream) {
   stream->changed.notify_all();
 }
 
+thread_local bool null_is_per_thread = false;
+
 /// The default streams of this thread, by device.
 struct OwnStreams {
   std::map<int, StreamPtr> by_device;
@@ -180,8 +183,11 @@ struct OwnStreams {
 
 }  // namespace
 
+NullIsPerThread::NullIsPerThread() : before_(std::exchange(null_is_per_thread, true)) {}
+NullIsPerThread::~NullIsPerThread() { null_is_per_thread = before_; }
+
 StreamPtr find_stream(cudaStream_t handle) {
-  if (handle == cudaStreamPerThread) {
+  if (handle == cudaStreamPerThread || (handle == nullptr && null_is_per_thread)) {
     static thread_local OwnStreams own;
     StreamPtr& stream = own.by_device[this_device()];
     const Lock lock(streams().mutex);
