@@ -52,6 +52,7 @@ struct Settings {
   // By device: those to whose memory its kernels have access by what CUDA says, but whose writes
   // are lost, as bits.
   std::uint64_t loses_writes[64] = {};
+  bool reuse_handles = true;   // A new stream or event has the handle of a destroyed one.
   bool jitter = false;         // Streams idle for up to 2 ms before each operation.
   bool mig = false;            // Devices 0 and 1, 2 and 3, ... are MIG instances of one GPU each.
   std::uint64_t no_code = 0;   // Devices that kernels were not compiled for, as bits.

@@ -159,6 +159,10 @@ struct CUevent_st {
   tutti::simt::TicketPtr last;
   std::shared_ptr<CUgraph_st> capture;  // It was recorded into,
   tutti::simt::Before before;           // after these.
+  CUevent_st() = default;
+  ~CUevent_st();
+  CUevent_st(const CUevent_st&) = delete;
+  CUevent_st& operator=(const CUevent_st&) = delete;
   /// Maps what processes share, and owns its descriptor then; false: it can't be.
   bool share(int descriptor);
 };
@@ -166,6 +170,7 @@ struct CUevent_st {
 namespace tutti::simt {
 
 using StreamPtr = std::shared_ptr<CUstream_st>;
+using EventPtr = std::shared_ptr<CUevent_st>;
 
 /// The stream of a handle, a default stream of this device for the null handle: the legacy one, or
 /// this thread's (per_thread.h). Null: no such.
@@ -174,6 +179,12 @@ StreamPtr find_stream(cudaStream_t handle);
 #define TUTTI_SIMT_FIND(stream, handle)                        \
   const ::tutti::simt::StreamPtr stream = find_stream(handle); \
   if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle)
+/// The same for events.
+EventPtr find_event(cudaEvent_t handle);
+cudaEvent_t event_handle(EventPtr event);
+#define TUTTI_SIMT_FIND_EVENT(event, handle)                \
+  const ::tutti::simt::EventPtr event = find_event(handle); \
+  if (event == nullptr) return failed(cudaErrorInvalidResourceHandle)
 /// How an operation goes into a stream that is not captured.
 struct Enqueue {
   std::size_t commands = 1;  // As many as it takes of the stream's queue (Settings::launch_queue).

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "simt/handles.h"
 #include "simt/runtime.h"
 
 namespace tutti::simt {
@@ -121,6 +122,15 @@ using namespace tutti::simt;
 
 namespace {
 
+Handles<CUevent_st>& events() {
+  static auto& one = *new Handles<CUevent_st>;
+  return one;
+}
+Handles<CUgraphExec_st>& executables() {
+  static auto& one = *new Handles<CUgraphExec_st>;
+  return one;
+}
+
 /// The operations that a graph's launch makes of its nodes.
 std::vector<Operation> operations_of(const std::vector<Node>& nodes) {
   std::vector<Operation> operations;
@@ -144,7 +154,7 @@ cudaError_t tell_capture(cudaStream_t handle, cudaStreamCaptureStatus* status,
 }
 
 /// Each launch of the graph records it.
-Operation record_at_launch(cudaEvent_t event) {
+Operation record_at_launch(const EventPtr& event) {
   auto done = std::make_shared<Ticket>();
   const std::unique_lock lock(event->mutex);
   event->last = done;
@@ -152,6 +162,17 @@ Operation record_at_launch(cudaEvent_t event) {
 }
 
 }  // namespace
+
+namespace tutti::simt {
+EventPtr find_event(cudaEvent_t handle) { return events().find(handle); }
+cudaEvent_t event_handle(EventPtr event) { return events().add(std::move(event)); }
+}  // namespace tutti::simt
+
+CUevent_st::~CUevent_st() {
+  if (shared == nullptr) return;
+  munmap(shared, sizeof(Shared));
+  close(fd);
+}
 
 bool CUevent_st::share(int descriptor) {
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -227,13 +248,16 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long) {
-  *executable = new CUgraphExec_st;
-  (*executable)->nodes = graph->nodes;
+  auto made = std::make_shared<CUgraphExec_st>();
+  made->nodes = graph->nodes;
+  *executable = executables().add(std::move(made));
   return cudaSuccess;
 }
 /// Runs after the stream's earlier work and after the graph's earlier launch on any stream.
-cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
+cudaError_t cudaGraphLaunch(cudaGraphExec_t of, cudaStream_t handle) {
   TUTTI_SIMT_FIND(stream, handle);
+  const auto executable = executables().find(of);
+  if (executable == nullptr) return failed(cudaErrorInvalidValue);
   {
     const std::unique_lock lock(stream->mutex);
     if (stream->capture != nullptr) {  // It becomes a part of the graph that is captured there.
@@ -255,13 +279,12 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  delete executable;
-  return cudaSuccess;
+  return executables().take(executable) != nullptr ? cudaSuccess : failed(cudaErrorInvalidValue);
 }
 
 // Events.
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
-  auto event = std::make_unique<CUevent_st>();
+  auto event = std::make_shared<CUevent_st>();
   event->flags = flags;
   event->device = this_device();
   if ((flags & cudaEventInterprocess) != 0) {
@@ -269,21 +292,17 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned flags) {
     if (!event->share(make_memfd("simt-event", sizeof(CUevent_st::Shared))))
       return failed(cudaErrorMemoryAllocation);
   }
-  *handle = event.release();
+  *handle = event_handle(std::move(event));
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* handle) {
   return cudaEventCreateWithFlags(handle, cudaEventDefault);
 }
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  if (event->shared != nullptr) {
-    munmap(event->shared, sizeof(CUevent_st::Shared));
-    close(event->fd);
-  }
-  delete event;
-  return cudaSuccess;
+cudaError_t cudaEventDestroy(cudaEvent_t handle) {
+  return events().take(handle) != nullptr ? cudaSuccess : failed(cudaErrorInvalidResourceHandle);
 }
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, unsigned flags) {
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t of, cudaStream_t handle, unsigned flags) {
+  TUTTI_SIMT_FIND_EVENT(event, of);
   TUTTI_SIMT_FIND(stream, handle);
   const bool external = (flags & cudaEventRecordExternal) != 0;
   {
@@ -296,15 +315,15 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
     event->before = stream->before;
     if (stream->capture != nullptr) return cudaSuccess;
   }
-  CUevent_st::Shared* shared = event->shared;
-  const std::uint64_t count = shared != nullptr ? ++shared->recorded : 0;
+  const std::uint64_t count = event->shared != nullptr ? ++event->shared->recorded : 0;
   TicketPtr ticket;
   const cudaError_t error =
       enqueue(handle,
-              [=] {
-                if (shared == nullptr) return;
-                std::uint64_t done = shared->done.load();
-                while (done < count && !shared->done.compare_exchange_weak(done, count)) continue;
+              [event, count] {
+                if (event->shared == nullptr) return;
+                auto& reached = event->shared->done;
+                std::uint64_t done = reached.load();
+                while (done < count && !reached.compare_exchange_weak(done, count)) continue;
               },
               {.ticket = &ticket});
   if (error != cudaSuccess) return error;
@@ -315,7 +334,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   return cudaEventRecordWithFlags(event, handle, cudaEventRecordDefault);
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) {
+cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  TUTTI_SIMT_FIND_EVENT(event, handle);
   if (const cudaError_t error = forbids(*event); error != cudaSuccess) return error;
   if (event->shared != nullptr) {
     return reached(event->shared, event->shared->recorded) ? cudaSuccess : cudaErrorNotReady;
@@ -323,7 +343,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const TicketPtr last = last_of(*event);
   return last == nullptr || last->fired() ? cudaSuccess : cudaErrorNotReady;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+  TUTTI_SIMT_FIND_EVENT(event, handle);
   if (const cudaError_t error = forbids(*event); error != cudaSuccess) return error;
   if (event->shared != nullptr) {
     wait_until(event->shared, event->shared->recorded);
@@ -332,14 +353,17 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   }
   return cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  TUTTI_SIMT_FIND_EVENT(from, begin);
+  TUTTI_SIMT_FIND_EVENT(to, end);
   const TicketPtr first = last_of(*from), second = last_of(*to);
   if (first == nullptr || second == nullptr) return failed(cudaErrorInvalidResourceHandle);
   if (!first->fired() || !second->fired()) return cudaErrorNotReady;
   *milliseconds = static_cast<float>((second->time_s() - first->time_s()) * 1e3);
   return cudaSuccess;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t of, unsigned flags) {
+  TUTTI_SIMT_FIND_EVENT(event, of);
   TUTTI_SIMT_FIND(stream, handle);
   std::shared_ptr<CUgraph_st> capture;
   Before before;
@@ -387,8 +411,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     }
   }
   if (shared == nullptr) return enqueue(handle, [last] { last->wait(); });
-  const std::uint64_t count = shared->recorded;
-  return enqueue(handle, [=] { wait_until(shared, count); });
+  return enqueue(handle,
+                 [event, count = shared->recorded.load()] { wait_until(event->shared, count); });
 }
 
 }  // extern "C"

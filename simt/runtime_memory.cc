@@ -401,7 +401,8 @@ cudaError_t cudaIpcCloseMemHandle(void* at) {
   close(allocation->fd);
   return cudaSuccess;
 }
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t of) {
+  TUTTI_SIMT_FIND_EVENT(event, of);
   if (event->shared == nullptr) return failed(cudaErrorInvalidResourceHandle);
   write_handle(handle, {kEventHandle, getpid(), event->fd, event->device, 0, 0});
   return cudaSuccess;
@@ -409,12 +410,12 @@ cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t even
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* opened, cudaIpcEventHandle_t from) {
   const Handle handle = read_handle(from);
   if (handle.magic != kEventHandle) return failed(cudaErrorInvalidValue);
-  auto event = std::make_unique<CUevent_st>();
+  auto event = std::make_shared<CUevent_st>();
   event->flags = cudaEventInterprocess | cudaEventDisableTiming;
   event->device = handle.device;
   if (!event->share(open_of_process(handle.process, handle.fd)))
     return failed(cudaErrorMapBufferObjectFailed);
-  *opened = event.release();
+  *opened = event_handle(std::move(event));
   return cudaSuccess;
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "simt/handles.h"
 #include "simt/per_thread.h"
 #include "simt/runtime.h"
 
@@ -38,7 +39,7 @@ struct Streams {
     }
   };
   std::mutex mutex;
-  std::map<cudaStream_t, StreamPtr> by_handle;
+  Handles<CUstream_st> by_handle;
   std::set<StreamPtr> all;
   StreamPtr defaults[kMostDevices];
   std::map<std::pair<int, int>, Queues> queues;  // By device and priority.
@@ -164,7 +165,6 @@ namespace {
 /// What waits for all of a device's streams waits for this one's work, too.
 void close(const StreamPtr& stream) {
   const Lock all_lock(streams().mutex);
-  streams().by_handle.erase(stream.get());
   const Lock lock(stream->mutex);
   if (!stream->started) streams().all.erase(stream);
   stream->closing = true;
@@ -200,8 +200,7 @@ StreamPtr find_stream(cudaStream_t handle) {
     if (stream == nullptr) stream = make_stream(this_device(), 0, true);
     return stream;
   }
-  const auto found = streams().by_handle.find(handle);
-  return found == streams().by_handle.end() ? nullptr : found->second;
+  return streams().by_handle.find(handle);
 }
 
 std::mutex& launching(int device) {
@@ -301,10 +300,8 @@ extern "C" {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* handle, unsigned flags, int priority) {
   const Lock lock(streams().mutex);
-  const StreamPtr stream =
-      make_stream(this_device(), flags, false, std::clamp(priority, kHighestPriority, 0));
-  *handle = stream.get();
-  streams().by_handle[*handle] = stream;
+  const int within_range = std::clamp(priority, kHighestPriority, 0);
+  *handle = streams().by_handle.add(make_stream(this_device(), flags, false, within_range));
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
@@ -314,9 +311,8 @@ cudaError_t cudaStreamCreate(cudaStream_t* handle) {
   return cudaStreamCreateWithPriority(handle, cudaStreamDefault, 0);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {  // Queued work still runs.
-  const StreamPtr stream = find_stream(handle);
-  if (stream == nullptr || stream->legacy || handle == cudaStreamPerThread)
-    return failed(cudaErrorInvalidResourceHandle);
+  const StreamPtr stream = streams().by_handle.take(handle);
+  if (stream == nullptr) return failed(cudaErrorInvalidResourceHandle);
   close(stream);
   return cudaSuccess;
 }
