@@ -46,7 +46,7 @@ struct Settings {
   double timeout_s = 60;  // Without progress: the engine says where threads wait, and exits.
   std::size_t stack_bytes = std::size_t{64} << 10;
   int devices = 8;
-  int multiprocessors = 132;        // As many blocks of one thread block each fit a device.
+  int multiprocessors = 132;        // A device has so many (residency.h).
   std::uint64_t no_peers[64] = {};  // By device: those whose memory it can't access, as bits.
   bool peers(int device, int peer) const { return (no_peers[device] >> peer & 1) == 0; }
   // By device: those to whose memory its kernels have access by what CUDA says, but whose writes
@@ -155,10 +155,24 @@ struct Kernel {
   std::size_t argument_bytes;
   void (*pack)(void** arguments, void* packed);
   void (*invoke)(const void* function, void* packed);
+  // By the bounds that it was compiled with (__launch_bounds__): threads of a block at most, and
+  // what each has; and its static shared memory, which a CPU's code does not say.
+  int most_threads = 1024, registers = 64;
+  std::size_t shared_bytes = 0;
 };
-/// Makes a kernel known; returns its function, which is its handle for a launch.
+/// Registers that the compiler leaves each thread of a kernel with blocks of at most so many.
+int registers_by_bound(int most_threads);
+/// Makes a kernel known, if it is not; returns its function, which is its handle for a launch.
 const void* register_kernel(const Kernel& kernel);
 const Kernel* find_kernel(const void* function);
+/// Says what a known kernel takes, for tests. None of its launches may be under way.
+void set_needs(const void* function, int most_threads, int registers, std::size_t shared_bytes);
+
+/// What a multiprocessor has, or what blocks on it take.
+struct Resources {
+  int blocks = 0, threads = 0, registers = 0;
+  std::size_t shared_bytes = 0;
+};
 
 struct Launch {
   const Kernel* kernel;
@@ -167,6 +181,7 @@ struct Launch {
   std::size_t shared_bytes;
   int device;
   std::uint64_t number;  // The launch's number on its device; goes into the seed.
+  Resources multiprocessor, block_takes;
 };
 /// Runs all blocks; returns when they are done. Waits for places on the device, as blocks do there.
 void run(const Launch& launch);

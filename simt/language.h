@@ -12,7 +12,11 @@
 #define TUTTI_SIMT 1
 // A block is a thread of the operating system: what is static there is the block's.
 #define __shared__ static __thread
+// What the kernels of a file say, for how many of their blocks a device runs at a time.
 #define __launch_bounds__(...)
+#ifndef TUTTI_SIMT_LAUNCH_BOUND
+#define TUTTI_SIMT_LAUNCH_BOUND 1024
+#endif
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -195,10 +199,12 @@ struct Packed {
 };
 
 template <class... Parameters>
-const void* kernel_handle(void (*kernel)(Parameters...), const char* name) {
+const void* kernel_handle(void (*kernel)(Parameters...), const char* name,
+                          int most_threads = 1024) {
   using Pack = Packed<std::remove_const_t<Parameters>...>;
   return register_kernel({reinterpret_cast<const void*>(kernel), name, sizeof(typename Pack::Tuple),
-                          &Pack::pack_all, &Pack::invoke});
+                          &Pack::pack_all, &Pack::invoke, most_threads,
+                          registers_by_bound(most_threads)});
 }
 
 }  // namespace tutti::simt

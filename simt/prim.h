@@ -16,7 +16,8 @@
 
 #define TUTTI_DEVICE inline
 #define TUTTI_DEVICE_COLD inline
-#define TUTTI_KERNEL_HANDLE(...) (::tutti::simt::kernel_handle(__VA_ARGS__, #__VA_ARGS__))
+#define TUTTI_KERNEL_HANDLE(...) \
+  (::tutti::simt::kernel_handle(__VA_ARGS__, #__VA_ARGS__, TUTTI_SIMT_LAUNCH_BOUND))
 
 namespace tutti::cuda {
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "simt/machine.h"
+#include "simt/residency.h"
 #include "simt/runtime.h"
 #include "topology/probe/sources/sysfs.h"
 
@@ -20,8 +21,21 @@ thread_local int chosen_device = 0;
 thread_local int context_device = -1;  // The current context's; -1: there is none.
 thread_local cudaError_t last_error = cudaSuccess;
 
-constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;
 constexpr unsigned kMostThreads = 1024;
+
+Resources multiprocessor_of(int device) { return resources_of_multiprocessor(cuda_gpu(device).sm); }
+/// What the system has of a multiprocessor's shared memory for each block.
+constexpr std::size_t kReserved = 1024;
+std::size_t most_shared_bytes(int device) {
+  const std::size_t all = multiprocessor_of(device).shared_bytes;
+  return cuda_gpu(device).sm >= 80 ? all - kReserved : all;
+}
+/// How many of a kernel's blocks a multiprocessor runs at a time.
+int resident_blocks(const Kernel& kernel, int threads, std::size_t shared_bytes, int device) {
+  const auto block =
+      resources_of_block(kernel, static_cast<unsigned>(threads), shared_bytes, cuda_gpu(device).sm);
+  return blocks_that_fit(multiprocessor_of(device), block);
+}
 
 /// A launch number for each device, so that seeds do not depend on when streams run.
 std::uint64_t next_launch(int device) {
@@ -105,6 +119,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     TUTTI_SIMT_NAME(cudaErrorInvalidDeviceFunction)
     TUTTI_SIMT_NAME(cudaErrorInvalidResourceHandle)
     TUTTI_SIMT_NAME(cudaErrorInvalidValue)
+    TUTTI_SIMT_NAME(cudaErrorLaunchOutOfResources)
     TUTTI_SIMT_NAME(cudaErrorMapBufferObjectFailed)
     TUTTI_SIMT_NAME(cudaErrorMemoryAllocation)
     TUTTI_SIMT_NAME(cudaErrorNoKernelImageForDevice)
@@ -149,8 +164,20 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrWarpSize: *value = 32; break;
     case cudaDevAttrMaxThreadsPerBlock: *value = static_cast<int>(kMostThreads); break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = static_cast<int>(kMostSharedBytes);
+      *value = static_cast<int>(most_shared_bytes(device));
       break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = static_cast<int>(multiprocessor_of(device).shared_bytes);
+      break;
+    case cudaDevAttrReservedSharedMemoryPerBlock:
+      *value = cuda_gpu(device).sm >= 80 ? static_cast<int>(kReserved) : 0;
+      break;
+    case cudaDevAttrMaxRegistersPerBlock:
+    case cudaDevAttrMaxRegistersPerMultiprocessor:
+      *value = multiprocessor_of(device).registers;
+      break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = multiprocessor_of(device).threads; break;
+    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = multiprocessor_of(device).blocks; break;
     case cudaDevAttrPciDomainId: *value = static_cast<int>(address_of(device).domain); break;
     case cudaDevAttrPciBusId: *value = static_cast<int>(address_of(device).bus); break;
     case cudaDevAttrPciDeviceId: *value = static_cast<int>(address_of(device).device); break;
@@ -213,19 +240,29 @@ cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarge
   return cudaSuccess;
 }
 
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   *attributes = {};
-  attributes->maxThreadsPerBlock = static_cast<int>(kMostThreads);
-  if (find_kernel(kernel) == nullptr) return failed(cudaErrorInvalidDeviceFunction);
+  const Kernel* kernel = find_kernel(function);
+  if (kernel == nullptr) return failed(cudaErrorInvalidDeviceFunction);
   if ((settings().no_code >> this_device() & 1) != 0)
     return failed(cudaErrorNoKernelImageForDevice);
-  load(kernel, this_device());
+  attributes->maxThreadsPerBlock = kernel->most_threads;
+  attributes->numRegs = kernel->registers;
+  attributes->sharedSizeBytes = kernel->shared_bytes;
+  load(function, this_device());
   return cudaSuccess;
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int,
-                                                          std::size_t) {
-  *blocks = 1;
-  return find_kernel(kernel) != nullptr ? cudaSuccess : failed(cudaErrorInvalidDeviceFunction);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,
+                                                          int threads, std::size_t shared_bytes) {
+  const Kernel* kernel = find_kernel(function);
+  if (kernel == nullptr) return failed(cudaErrorInvalidDeviceFunction);
+  if (threads <= 0) return failed(cudaErrorInvalidValue);
+  const bool runs = threads <= kernel->most_threads;
+  return answer(blocks, runs ? resident_blocks(*kernel, threads, shared_bytes, this_device()) : 0);
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int* blocks, const void* function, int threads, std::size_t shared_bytes, unsigned) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared_bytes);
 }
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
                              std::size_t shared_bytes, cudaStream_t handle) {
@@ -235,21 +272,31 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
     return failed(cudaErrorInvalidDeviceFunction);
   }
   const std::size_t threads = blocks_in(block);
-  if (threads == 0 || threads > kMostThreads || blocks_in(grid) == 0 ||
-      shared_bytes > kMostSharedBytes) {
+  if (threads == 0 || threads > kMostThreads || blocks_in(grid) == 0)
     return failed(cudaErrorInvalidConfiguration);
-  }
   const StreamPtr stream = find_stream(handle);
   if (stream == nullptr || stream->device != this_device()) {
     return failed(cudaErrorInvalidResourceHandle);  // Another device's stream.
   }
-  load(function, stream->device);
+  const int device = stream->device;
+  if (kernel->shared_bytes + shared_bytes > most_shared_bytes(device))
+    return failed(cudaErrorInvalidConfiguration);
+  const int sm = cuda_gpu(device).sm;
+  const Resources multiprocessor = multiprocessor_of(device);
+  const Resources takes =
+      resources_of_block(*kernel, static_cast<unsigned>(threads), shared_bytes, sm);
+  if (threads > static_cast<std::size_t>(kernel->most_threads) ||
+      blocks_that_fit(multiprocessor, takes) == 0) {
+    return failed(cudaErrorLaunchOutOfResources);
+  }
+  load(function, device);
   constexpr std::size_t kAlignment = 64;
   const std::size_t bytes = (kernel->argument_bytes + kAlignment - 1) / kAlignment * kAlignment;
   const std::shared_ptr<void> packed(std::aligned_alloc(kAlignment, bytes), std::free);
   kernel->pack(arguments, packed.get());
-  return enqueue(handle, [=, device = stream->device] {
-    run({kernel, packed.get(), grid, block, shared_bytes, device, next_launch(device)});
+  return enqueue(handle, [=] {
+    run({kernel, packed.get(), grid, block, shared_bytes, device, next_launch(device),
+         multiprocessor, takes});
   });
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
@@ -259,9 +306,13 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                                         std::size_t shared_bytes, cudaStream_t stream) {
-  if (blocks_in(grid) > static_cast<std::size_t>(settings().multiprocessors)) {
-    return failed(cudaErrorCooperativeLaunchTooLarge);
-  }
+  int on_each = 0;
+  const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+      &on_each, kernel, static_cast<int>(blocks_in(block)), shared_bytes);
+  if (error != cudaSuccess) return error;
+  const auto fit =
+      static_cast<std::size_t>(on_each) * static_cast<std::size_t>(settings().multiprocessors);
+  if (blocks_in(grid) > fit) return failed(cudaErrorCooperativeLaunchTooLarge);
   return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
 }
 

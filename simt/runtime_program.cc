@@ -36,12 +36,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   it.sharedMemPerBlock = std::size_t{48} << 10;
   it.sharedMemPerBlockOptin =
       static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  it.sharedMemPerMultiprocessor = it.sharedMemPerBlockOptin;
+  it.sharedMemPerMultiprocessor =
+      static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
+  it.reservedSharedMemPerBlock =
+      static_cast<std::size_t>(attribute(cudaDevAttrReservedSharedMemoryPerBlock, device));
+  it.regsPerBlock = attribute(cudaDevAttrMaxRegistersPerBlock, device);
+  it.regsPerMultiprocessor = attribute(cudaDevAttrMaxRegistersPerMultiprocessor, device);
   it.major = attribute(cudaDevAttrComputeCapabilityMajor, device);
   it.minor = attribute(cudaDevAttrComputeCapabilityMinor, device);
   it.multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount, device);
-  it.maxThreadsPerMultiProcessor = it.maxThreadsPerBlock;
-  it.maxBlocksPerMultiProcessor = 1;
+  it.maxThreadsPerMultiProcessor = attribute(cudaDevAttrMaxThreadsPerMultiProcessor, device);
+  it.maxBlocksPerMultiProcessor = attribute(cudaDevAttrMaxBlocksPerMultiprocessor, device);
   it.pciDomainID = attribute(cudaDevAttrPciDomainId, device);
   it.pciBusID = attribute(cudaDevAttrPciBusId, device);
   it.pciDeviceID = attribute(cudaDevAttrPciDeviceId, device);

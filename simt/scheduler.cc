@@ -2,7 +2,6 @@
 // a device.
 #include <unistd.h>
 
-#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "simt/block.h"
+#include "simt/residency.h"
 
 // CUDA's built-in variables (language.h). Real variables: a structure of the runtime has members of
 // the same names, so macros won't do.
@@ -197,26 +197,6 @@ void run_block(Block& block) {
   current = nullptr;
 }
 
-/// A device has room for some blocks at a time; the others wait, in order.
-struct Room {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int used = 0;
-
-  void enter() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return used < settings().multiprocessors; });
-    ++used;
-  }
-  void leave() {
-    {
-      const std::lock_guard lock(mutex);
-      --used;
-    }
-    changed.notify_all();
-  }
-};
-
 std::mutex kernels_mutex;
 std::map<const void*, Kernel>& kernels() {
   static std::map<const void*, Kernel> map;
@@ -226,8 +206,8 @@ std::map<const void*, Kernel>& kernels() {
 }  // namespace
 
 void run(const Launch& launch) {
-  static Room rooms[64];
-  Room& room = rooms[launch.device];
+  static Multiprocessors devices[64];
+  Multiprocessors& device = devices[launch.device];
   const unsigned n = launch.grid.x * launch.grid.y * launch.grid.z;
   std::vector<std::unique_ptr<Block>> blocks;
   std::vector<std::thread> threads;
@@ -235,10 +215,10 @@ void run(const Launch& launch) {
     Block* block = blocks.emplace_back(std::make_unique<Block>()).get();
     block->launch = &launch;
     block->index = i;
-    room.enter();
-    threads.emplace_back([block, &room] {
+    const std::size_t where = device.enter(launch, i);
+    threads.emplace_back([block, where, &device, &launch] {
       run_block(*block);
-      room.leave();
+      device.leave(where, launch.block_takes);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -246,8 +226,16 @@ void run(const Launch& launch) {
 
 const void* register_kernel(const Kernel& kernel) {
   const std::lock_guard lock(kernels_mutex);
-  kernels()[kernel.function] = kernel;
+  kernels().try_emplace(kernel.function, kernel);
   return kernel.function;
+}
+
+void set_needs(const void* function, int most_threads, int registers, std::size_t shared_bytes) {
+  const std::lock_guard lock(kernels_mutex);
+  Kernel& kernel = kernels().at(function);
+  kernel.most_threads = most_threads;
+  kernel.registers = registers;
+  kernel.shared_bytes = shared_bytes;
 }
 
 const Kernel* find_kernel(const void* function) {

@@ -217,14 +217,52 @@ void large_graphs() {
   });
 }
 
+// Kernels whose blocks wait for each other.
+
+__global__ void meet(std::uint64_t* arrived, std::uint64_t blocks) {
+  if (threadIdx.x != 0) return;
+  atomicAdd(arrived, std::uint64_t{1});
+  while (load_acquire(arrived) < blocks) continue;
+}
+
+/// So many blocks of 256 threads on each multiprocessor, and some more.
+void meet_of(int on_each, int more) {
+  int count = 0;
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0);
+  std::uint64_t blocks = static_cast<std::uint64_t>(on_each * count + more);
+  void* arrived = nullptr;
+  cudaMalloc(&arrived, sizeof blocks);
+  cudaMemset(arrived, 0, sizeof blocks);
+  void* list[] = {&arrived, &blocks};
+  cudaLaunchKernel(TUTTI_KERNEL_HANDLE(meet), dim3(static_cast<unsigned>(blocks)), dim3(256), list,
+                   0, nullptr);
+  cudaDeviceSynchronize();
+}
+int resident() {
+  int blocks = 0;
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, TUTTI_KERNEL_HANDLE(meet), 256, 0);
+  return blocks;
+}
+void all_resident() { meet_of(resident(), 0); }
+void one_more() { meet_of(resident(), 1); }
+/// As many as there is room for by threads alone, not by registers.
+void by_threads() {
+  int threads = 0;
+  cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, 0);
+  meet_of(threads / 256, 0);
+}
+
 constexpr struct {
   const char* name;
   void (*run)();
 } kCalls[] = {
-    {"pageable", pageable_copy},    {"pinned", pinned_copy},        {"small_source", small_source},
-    {"large_source", large_source}, {"unregister", unregister},     {"free", free_memory},
-    {"free_aside", free_aside},     {"shared_queue", shared_queue}, {"own_queue", own_queue},
-    {"launches", many_launches},    {"graphs", large_graphs},
+    {"pageable", pageable_copy},      {"pinned", pinned_copy},
+    {"small_source", small_source},   {"large_source", large_source},
+    {"unregister", unregister},       {"free", free_memory},
+    {"free_aside", free_aside},       {"shared_queue", shared_queue},
+    {"own_queue", own_queue},         {"launches", many_launches},
+    {"graphs", large_graphs},         {"resident", all_resident},
+    {"one_more", one_more},           {"by_threads", by_threads},
 };
 
 }  // namespace

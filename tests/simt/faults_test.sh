@@ -51,5 +51,8 @@ launches||a launch waits for room in the queue of stream [0-9]+ of device 0, whi
 launches|SIMT_LAUNCH_QUEUE=2000|
 graphs||a launch waits for room in the queue of stream [0-9]+ of device 0, which holds 1024 commands
 graphs|SIMT_LAUNCH_QUEUE=2000|
+resident|SIMT_MULTIPROCESSORS=2|
+one_more|SIMT_MULTIPROCESSORS=2|kernel meet: 1 of its 9 blocks wait until others end: device 0 runs 4 at a time on each of 2
+by_threads|SIMT_MULTIPROCESSORS=2|kernel meet: 8 of its 16 blocks wait until others end: .* a block takes 256 of 2048 threads, 16384 of 65536 registers
 CASES
 [ "$failures" = 0 ] && echo "all faults are told apart"

@@ -134,6 +134,49 @@ TEST_CASE("to wait for a device is to wait for its destroyed streams, too") {
   opened.get();
 }
 
+TEST_CASE("how many blocks run at a time is by threads, registers, shared memory and slots") {
+  const void* kernel = TUTTI_KERNEL_HANDLE(wait_then_add);
+  const auto resident = [kernel](int threads, std::size_t shared_bytes) {
+    int blocks = -1;
+    OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
+    return blocks;
+  };
+  cudaFuncAttributes attributes;
+  const auto needs = [&](int most_threads, int registers, std::size_t shared_bytes) {
+    simt::set_needs(kernel, most_threads, registers, shared_bytes);
+    OK(cudaFuncGetAttributes(&attributes, kernel));
+    CHECK(attributes.maxThreadsPerBlock == most_threads);
+    CHECK(attributes.numRegs == registers);
+    CHECK(attributes.sharedSizeBytes == shared_bytes);
+  };
+  OK(cudaFuncGetAttributes(&attributes, kernel));  // A kernel that promises no bound.
+  CHECK(attributes.maxThreadsPerBlock == 1024);
+  CHECK(attributes.numRegs == 64);
+  CHECK(resident(1024, 0) == 1);
+  needs(512, 128, 0);
+  CHECK(resident(512, 0) == 1);
+  CHECK(resident(256, 0) == 2);
+  CHECK(resident(513, 0) == 0);
+  needs(1024, 32, 0);
+  CHECK(resident(1024, 0) == 2);
+  CHECK(resident(1, 0) == 32);                       // By the slots for blocks.
+  CHECK(resident(96, std::size_t{100} << 10) == 2);  // There are 228 KiB, 1 of them for each block.
+  needs(1024, 32, std::size_t{14} << 10);
+  CHECK(resident(96, std::size_t{100} << 10) == 1);
+
+  std::uint64_t gate = 0, want = 0, value = 1, sum = 0;
+  std::uint64_t *gate_at = &gate, *sum_at = &sum;
+  void* list[] = {&gate_at, &want, &sum_at, &value};
+  needs(512, 128, 0);
+  CHECK(cudaLaunchKernel(kernel, dim3(1), dim3(513), list, 0, nullptr) ==
+        cudaErrorLaunchOutOfResources);
+  const auto fit = static_cast<unsigned>(2 * simt::settings().multiprocessors);
+  CHECK(cudaLaunchCooperativeKernel(kernel, dim3(fit + 1), dim3(256), list, 0, nullptr) ==
+        cudaErrorCooperativeLaunchTooLarge);
+  simt::set_needs(kernel, 1024, 64, 0);
+  cudaGetLastError();
+}
+
 TEST_CASE("an event orders two streams; the default stream waits for blocking ones") {
   simt::settings().jitter = true;
   cudaStream_t first = nullptr, second = nullptr;
