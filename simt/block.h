@@ -38,6 +38,7 @@ struct Random {
 std::uint64_t mixed(std::uint64_t number);
 
 struct Block;
+class TimeSlices;
 
 /// It has more than 15 fields: the state of a simulated thread and of its checks.
 struct Fiber {
@@ -99,6 +100,7 @@ using Warp = std::array<WarpGroup, 64>;
 /// It has more than 15 fields: the state of a simulated block and of its checks.
 struct Block {
   const Launch* launch = nullptr;
+  TimeSlices* slices = nullptr;  // Null: it waits for none.
   unsigned index = 0;
   std::vector<Fiber> fibers;
   std::vector<Fiber*> ready;  // A ring: `ready_count` from `ready_first`.

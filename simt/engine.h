@@ -47,6 +47,7 @@ struct Settings {
   std::size_t stack_bytes = std::size_t{64} << 10;
   int devices = 8;
   int multiprocessors = 132;        // A device has so many (residency.h).
+  double time_slice_s = 0;          // Processes take turns (time_slices.h); 0: no.
   std::uint64_t no_peers[64] = {};  // By device: those whose memory it can't access, as bits.
   bool peers(int device, int peer) const { return (no_peers[device] >> peer & 1) == 0; }
   // By device: those to whose memory its kernels have access by what CUDA says, but whose writes

@@ -103,6 +103,7 @@ Settings from_environment() {
   set_machine(read);
   read.multiprocessors =
       std::max(1, static_cast<int>(number("SIMT_MULTIPROCESSORS", read.multiprocessors)));
+  read.time_slice_s = 1e-3 * number("SIMT_TIME_SLICE", 0);
   read.reuse_handles = number("SIMT_REUSE_HANDLES", 1) != 0;
   read.jitter = number("SIMT_JITTER", 0) != 0;
   const char* loading = std::getenv("CUDA_MODULE_LOADING");

@@ -10,6 +10,7 @@
 
 #include "simt/block.h"
 #include "simt/residency.h"
+#include "simt/time_slices.h"
 
 // CUDA's built-in variables (language.h). Real variables: a structure of the runtime has members of
 // the same names, so macros won't do.
@@ -187,7 +188,10 @@ void run_block(Block& block) {
     block.running = fiber;
     current = &fiber->context;
     threadIdx = fiber->context.index;
-    switch_to(*fiber);
+    {
+      const TimeSlices::Running running(block.slices);
+      switch_to(*fiber);
+    }
     if (fiber->state == Fiber::State::kDone) thread_left(block);
     if (block.idle_polls > 2 * block.ready_count + 2) pause(block);
   }
@@ -208,6 +212,8 @@ std::map<const void*, Kernel>& kernels() {
 void run(const Launch& launch) {
   static Multiprocessors devices[64];
   Multiprocessors& device = devices[launch.device];
+  TimeSlices* const slices = TimeSlices::of(launch.device);
+  const TimeSlices::Kernel kernel(slices);
   const unsigned n = launch.grid.x * launch.grid.y * launch.grid.z;
   std::vector<std::unique_ptr<Block>> blocks;
   std::vector<std::thread> threads;
@@ -215,6 +221,7 @@ void run(const Launch& launch) {
     Block* block = blocks.emplace_back(std::make_unique<Block>()).get();
     block->launch = &launch;
     block->index = i;
+    block->slices = slices;
     const std::size_t where = device.enter(launch, i);
     threads.emplace_back([block, where, &device, &launch] {
       run_block(*block);

@@ -2,6 +2,10 @@
 // the engine has to say how. The argument is the case; faults_test.sh has what must be said.
 #include "simt/language.h"
 // The language comes first.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -252,6 +256,21 @@ void by_threads() {
   meet_of(threads / 256, 0);
 }
 
+/// Kernels of two processes on one device, each of which waits for the other.
+void two_processes() {
+  constexpr std::size_t kBytes = 4096;
+  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const pid_t child = fork();
+  std::uint64_t blocks = 2;
+  void* list[] = {&memory, &blocks};
+  cudaLaunchKernel(TUTTI_KERNEL_HANDLE(meet), dim3(1), dim3(32), list, 0, nullptr);
+  cudaDeviceSynchronize();
+  if (child == 0) _exit(0);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) _exit(WEXITSTATUS(status));
+}
+
 constexpr struct {
   const char* name;
   void (*run)();
@@ -263,6 +282,7 @@ constexpr struct {
     {"own_queue", own_queue},         {"launches", many_launches},
     {"graphs", large_graphs},         {"resident", all_resident},
     {"one_more", one_more},           {"by_threads", by_threads},
+    {"two_processes", two_processes},
 };
 
 }  // namespace

@@ -54,5 +54,8 @@ graphs|SIMT_LAUNCH_QUEUE=2000|
 resident|SIMT_MULTIPROCESSORS=2|
 one_more|SIMT_MULTIPROCESSORS=2|kernel meet: 1 of its 9 blocks wait until others end: device 0 runs 4 at a time on each of 2
 by_threads|SIMT_MULTIPROCESSORS=2|kernel meet: 8 of its 16 blocks wait until others end: .* a block takes 256 of 2048 threads, 16384 of 65536 registers
+two_processes||
+two_processes|SIMT_TIME_SLICE=2|
+two_processes|SIMT_TIME_SLICE=1000000|device 0: kernels of other processes run after the time slice of 1000000
 CASES
 [ "$failures" = 0 ] && echo "all faults are told apart"
