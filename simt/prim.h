@@ -179,15 +179,24 @@ inline bool load_line(const void* at, bool flag_lane, std::uint64_t flag, Vector
 // Multicast memory (runtime_driver.cc has it): members' memory, in the order of their devices. What
 // a block stores there is only seen by members' own addresses after a fence. So where a test leaves
 // that out, what was stored since the last one is undone.
+// A block's threads take turns here, so there is nothing for the sanitizer to see.
 struct AliasStores {
   static constexpr unsigned kMost = 512;
   unsigned count = 0;
   struct {
     void* at;
     Vector16 before;
-  } of[kMost];
+  } of[kMost] = {};
+
+  __attribute__((noinline, no_sanitize("thread"))) void add(void* at, const Vector16& before) {
+    if (count < kMost) of[count++] = {at, before};
+  }
+  __attribute__((noinline, no_sanitize("thread"))) void end(bool undone) {
+    for (unsigned i = 0; undone && i < count; ++i) *static_cast<Vector16*>(of[i].at) = of[i].before;
+    count = 0;
+  }
 };
-inline thread_local AliasStores alias_stores;  // The block's.
+inline constinit thread_local AliasStores alias_stores;  // The block's.
 template <DataType type>
 Vector16 multimem_add(const void* at) {
   using Element = kernels::Element<type>;
@@ -212,16 +221,13 @@ inline void multimem_store(void* at, Vector16 data) {
   const simt::Members members = simt::multicast_members(at, sizeof data);
   for (unsigned member = 0; member < members.count; ++member) {
     auto* const to = static_cast<Vector16*>(members.at[member]);
-    if (alias_stores.count < AliasStores::kMost) alias_stores.of[alias_stores.count++] = {to, *to};
+    alias_stores.add(to, *to);
     *to = data;
     simt::yield_point();
   }
 }
 inline void fence_alias(Place place = Place::here()) {
-  const bool undone = simt::planted(Mistake::kNoAliasFence, place);
-  for (unsigned i = 0; undone && i < alias_stores.count; ++i)
-    *static_cast<Vector16*>(alias_stores.of[i].at) = alias_stores.of[i].before;
-  alias_stores.count = 0;
+  alias_stores.end(simt::planted(Mistake::kNoAliasFence, place));
 }
 
 // The block, and time.
