@@ -140,9 +140,18 @@ bool loses_write(const void* at, std::size_t bytes);
 
 /// Mistakes that a test plants at run time, at one place of the source: the engine then leaves out
 /// what is there. So the code under test is the code that ships.
-enum class Mistake { kNoBarrier, kNoRelease, kNoAcquire, kNoWait, kOneFlag, kNoAliasFence };
-inline constexpr const char* kMistakeNames[] = {"no_barrier", "no_release", "no_acquire",
-                                                "no_wait",    "one_flag",   "no_alias_fence"};
+enum class Mistake {
+  kNoBarrier,
+  kNoRelease,
+  kNoAcquire,
+  kNoWait,
+  kNoFirstFlag,
+  kNoSecondFlag,
+  kNoAliasFence
+};
+inline constexpr const char* kMistakeNames[] = {"no_barrier",    "no_release",    "no_acquire",
+                                                "no_wait",       "no_first_flag", "no_second_flag",
+                                                "no_alias_fence"};
 /// True where SIMT_MISTAKE says "no_barrier@interpreter.h:80". Remembers the place if SIMT_MISTAKE
 /// is "list".
 bool planted(Mistake mistake, Place place);

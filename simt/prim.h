@@ -137,8 +137,10 @@ inline bool load_packed(const void* line, std::uint32_t flag, std::uint32_t seco
   const Vector16 halves = load_halves(line);
   low = halves.word[0];
   high = halves.word[2];
-  const bool there = halves.word[1] == flag &&
-                     (halves.word[3] == second_flag || simt::planted(Mistake::kOneFlag, place));
+  // Whether to look is asked first, so that both are listed wherever a line is polled.
+  const bool first = simt::planted(Mistake::kNoFirstFlag, place) || halves.word[1] == flag;
+  const bool second = simt::planted(Mistake::kNoSecondFlag, place) || halves.word[3] == second_flag;
+  const bool there = first && second;
   if (!there) simt::poll_point(line);
   return there;
 }
@@ -167,7 +169,7 @@ inline bool load_line(const void* at, bool flag_lane, std::uint64_t flag, Vector
     const bool ordered = !simt::planted(Mistake::kNoAcquire, place);
     const std::uint64_t found = __atomic_load_n(static_cast<const std::uint64_t*>(at) + 1,
                                                 ordered ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED);
-    there = found == flag || simt::planted(Mistake::kOneFlag, place);
+    there = simt::planted(Mistake::kNoFirstFlag, place) || found == flag;
     if (!there) simt::poll_point(at);
   }
   if (__all_sync(~0u, there ? 1 : 0) == 0) return false;

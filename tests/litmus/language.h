@@ -161,8 +161,12 @@ inline bool load_packed(const void* line, std::uint32_t flag, std::uint32_t seco
   const Vector16 halves = load_halves(line);
   low = halves.word[0];
   high = halves.word[2];
-  return halves.word[1] == flag && (halves.word[3] == second_flag ||
-                                    recorder->is_without(litmus::place_name("one_flag", place)));
+  const auto left_out = [&place](const char* what) {
+    return recorder->is_without(litmus::place_name(what, place));
+  };
+  const bool first = left_out("no_first_flag") || halves.word[1] == flag;
+  const bool second = left_out("no_second_flag") || halves.word[3] == second_flag;
+  return first && second;
 }
 // The line format has no litmus test: it rests on a warp's store arriving whole.
 inline void store_line(void*, Vector16, bool, std::uint64_t) {}

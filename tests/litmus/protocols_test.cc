@@ -290,7 +290,7 @@ TEST_CASE("one-shot: no line is taken before it is there, nor written over befor
   Areas areas;
   const Program program = one_shots(areas, 3);
   check_orders(
-      program, [](const Outcome& outcome) { return loses_data(outcome); }, 1);  // Both flags.
+      program, [](const Outcome& outcome) { return loses_data(outcome); }, 2);  // The two flags.
 }
 TEST_CASE("one-shot: with one area instead of two a line is written over") {
   Areas areas;
