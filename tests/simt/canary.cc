@@ -1,8 +1,16 @@
-// File: simt/canary.cc: calls in all slot formats, that go wrong if any one barrier, wait or memory
-// order of the kernels is left out (SIMT_MISTAKE, see engine.h). Exits with 1 and a line where a
-// result is wrong or a wait ended; `list` prints the mistakes that can be planted.
+// File: simt/canary.cc: calls of all kernels, in all slot formats, that go wrong if any one
+// barrier, wait or memory order is left out (SIMT_MISTAKE, see engine.h). Exits with 1 and a line
+// where a result is wrong or a wait ended.
+//
+//   simt_canary               all cases
+//   simt_canary CASE...       these; each notices by itself what can be left out of its kernels
+//   simt_canary cases         their names
+//   simt_canary list CASE...  the mistakes that can be planted there, with SIMT_MISTAKE=list
+#include <algorithm>
 #include <cstdio>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "algorithms/algorithm.h"
@@ -27,7 +35,8 @@ std::string run_lowered(test::DeviceRanks& ranks, const exec::CudaPlan& plan,
   });
 }
 
-std::string run_two_shot(test::DeviceRanks& ranks, test::Case test) {
+std::string run_two_shot(test::DeviceRanks& ranks, const test::Case& by_default) {
+  test::Case test = by_default;
   test.count = 20000;
   return ranks.run_mapped(test, 1, [&](int rank, const exec::CudaCall& call, cudaStream_t stream) {
     return ranks.mesh().launch_two_shot(rank, call, stream);
@@ -97,26 +106,17 @@ plan::Plan many_pieces() {
 }
 
 /// The kernel that interprets no plan, several times on the same areas.
-std::string run_one_shot(test::DeviceRanks& ranks, test::Case test) {
+std::string run_one_shot(test::DeviceRanks& ranks, const test::Case& by_default) {
+  test::Case test = by_default;
   test.count = 1000;  // Several units for a thread.
-  const auto inputs = test::DeviceRanks::make_inputs(test, 9);
-  const auto buffers = ranks.make_buffers(test, inputs);
-  std::string complaint;
-  for (std::size_t rank = 0; rank < kRanks; ++rank) {
-    for (int round = 0; round < 4; ++round) {
-      complaint += test::said(ranks.mesh().launch_one_shot(
-          static_cast<int>(rank), ranks.call_of(test, rank, buffers), ranks.stream(rank)));
-    }
-  }
-  for (std::size_t rank = 0; rank < kRanks; ++rank) {
-    complaint += test::said(cudaStreamSynchronize(ranks.stream(rank))) +
-                 test::said(ranks.mesh().rings().check(static_cast<int>(rank)));
-  }
-  return complaint.empty() ? test::DeviceRanks::compare(test, inputs, buffers) : complaint;
+  return ranks.run_mapped(test, 1, [&](int rank, const exec::CudaCall& call, cudaStream_t stream) {
+    return ranks.mesh().launch_one_shot(rank, call, stream);
+  });
 }
 
 /// Over multicast memory, with several tiles; by the switch and in canonical order.
-std::string run_multimem(test::DeviceRanks& ranks, test::Case test) {
+std::string run_multimem(test::DeviceRanks& ranks, const test::Case& by_default) {
+  test::Case test = by_default;
   std::string wrong;
   test::MulticastRanks memory(ranks, kRanks, 16 * test::kSmallArea, 1, wrong);
   test.count = 5 * test::kSmallArea / sizeof(float);
@@ -129,18 +129,8 @@ std::string run_multimem(test::DeviceRanks& ranks, test::Case test) {
   return wrong.empty() ? memory.run(test, false, {}, 1) : wrong;
 }
 
-/// The kernels that know no slots. Long enough that threads are far apart where they leave.
-std::string run_fused(test::DeviceRanks& ranks, test::Case test) {
-  if (std::string wrong = run_two_shot(ranks, test); !wrong.empty()) return wrong;
-  const test::NormCase norm{test.type, 6, 24000, 0.25F, true};
-  if (std::string wrong = test::run_norm(ranks, kRanks, norm, 1); !wrong.empty()) return wrong;
-  const test::SgdCase sgd{test.type, 60000, 0.125F, 0.5F, 0.25F};
-  if (std::string wrong = test::run_sgd(ranks, kRanks, sgd, 1); !wrong.empty()) return wrong;
-  return run_multimem(ranks, test);
-}
-
 /// Kernels of a program's own, of which each call finds the windows as the one before left them.
-std::string run_program(test::DeviceRanks& ranks) {
+std::string run_program(test::DeviceRanks& ranks, const test::Case& /*test*/) {
   test::ProgramRanks program(ranks, kRanks);
   if (std::string wrong = program.pass_on(4000, 4); !wrong.empty()) return wrong;
   for (std::uint64_t seed = 1; seed < 4; ++seed) {
@@ -150,68 +140,155 @@ std::string run_program(test::DeviceRanks& ranks) {
   return "";
 }
 
-std::string run_all(cuda::SlotFormat format) {
+// The kernels that know no slots are run long enough that threads are far apart where they leave.
+std::string run_norm(test::DeviceRanks& ranks, const test::Case& test) {
+  return test::run_norm(ranks, kRanks, {test.type, 6, 24000, 0.25F, true}, 1);
+}
+std::string run_sgd(test::DeviceRanks& ranks, const test::Case& test) {
+  return test::run_sgd(ranks, kRanks, {test.type, 60000, 0.125F, 0.5F, 0.25F}, 1);
+}
+
+std::string run_messages(test::DeviceRanks& ranks, const test::Case& /*test*/) {
+  return test::run_messages(ranks, {kRanks}, 1, 2);
+}
+
+std::string run_signals(test::DeviceRanks& ranks, const test::Case& by_default) {
+  test::Case test = by_default;
+  const plan::Plan plan = signals_first();
+  if (const Status status = plan::verify(plan); !status) return status.error().to_string();
+  auto loaded = ranks.mesh().load(plan);
+  if (!loaded) return loaded.error().to_string();
+  test.collective = Collective::kBroadcast;
+  return run_lowered(ranks, *loaded, test);
+}
+
+std::string run_pages(test::DeviceRanks& ranks, const test::Case& by_default) {
+  test::Case test = by_default;
+  const plan::Plan plan = many_pieces();
+  if (const Status status = plan::verify(plan); !status) return status.error().to_string();
+  auto loaded = ranks.mesh().load(plan);
+  if (!loaded) return loaded.error().to_string();
+  test.collective = Collective::kBroadcast;
+  test.count = 40000;  // Several tiles of each piece.
+  return ranks.run(*loaded, test, 1, 2);
+}
+
+constexpr const char* kAlgorithms[] = {"one_shot", "two_shot", "ring"};
+
+plan::Plan plan_of(const char* algorithm) {
+  return build(*find_algorithm(Collective::kAllReduce, algorithm),
+               {Collective::kAllReduce, kRanks});
+}
+
+/// `packed`: over packed slots, on a mesh that has others too.
+std::string run_plan(test::DeviceRanks& ranks, const test::Case& test, const char* algorithm,
+                     bool packed) {
+  auto loaded = ranks.mesh().load(plan_of(algorithm), packed);
+  return loaded ? ranks.run(*loaded, test, 1, 2) : loaded.error().to_string();
+}
+std::string run_plans(test::DeviceRanks& ranks, const test::Case& test) {
+  for (const char* algorithm : kAlgorithms) {
+    if (std::string wrong = run_plan(ranks, test, algorithm, false); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+/// Calls over packed slots and over others, one after the other.
+std::string run_mixed(test::DeviceRanks& ranks, const test::Case& test) {
+  for (const char* algorithm : kAlgorithms) {
+    for (const bool packed : {true, false, true}) {
+      if (std::string wrong = run_plan(ranks, test, algorithm, packed); !wrong.empty())
+        return wrong;
+    }
+  }
+  return "";
+}
+
+std::string run_direct(test::DeviceRanks& ranks, const test::Case& test) {
+  if (std::string wrong = run_signals(ranks, test); !wrong.empty()) return wrong;
+  for (const char* algorithm : kAlgorithms) {
+    const auto direct = plan::direct(plan_of(algorithm));
+    if (!direct) continue;
+    auto loaded = ranks.mesh().load(*direct);
+    if (!loaded) return loaded.error().to_string();
+    if (std::string wrong = run_lowered(ranks, *loaded, test); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+struct CanaryCase {
+  const char* name;
+  std::string (*run)(test::DeviceRanks& ranks, const test::Case& test);
+  cuda::SlotFormat format = cuda::SlotFormat::kSimple;
+};
+
+using enum cuda::SlotFormat;
+constexpr CanaryCase kCases[] = {{"direct", run_direct},
+                                 {"plans", run_plans},
+                                 {"plans_packed", run_plans, kPacked},
+                                 {"plans_line", run_plans, kLine},
+                                 {"plans_mixed", run_mixed},
+                                 {"pages", run_pages},
+                                 {"pages_packed", run_pages, kPacked},
+                                 {"pages_line", run_pages, kLine},
+                                 {"messages", run_messages},
+                                 {"messages_packed", run_messages, kPacked},
+                                 {"messages_line", run_messages, kLine},
+                                 {"one_shot", run_one_shot},
+                                 {"two_shot", run_two_shot},
+                                 {"norm", run_norm},
+                                 {"sgd", run_sgd},
+                                 {"multimem", run_multimem},
+                                 {"program", run_program}};
+
+std::string run(const CanaryCase& one) {
   exec::CudaMeshOptions options;
   options.devices = {0, 1, 2};
   options.slot_count = 2;
   options.slot_bytes = 1024;
-  options.format = format;
+  options.format = one.format;
+  if (one.format == cuda::SlotFormat::kSimple) {
+    options.packed_lanes = 1;
+    options.packed_slot_bytes = 1024;
+  }
   options.threads = test::kThreads;
   options.timeout = std::chrono::seconds(2);
   std::string complaint;
   const auto ranks = test::DeviceRanks::open(options, complaint);
   if (!complaint.empty()) return complaint;
   test::Case test;
+  test.collective = Collective::kAllReduce;
   test.count = 1500;  // Several tiles.
   test.ranks = kRanks;
   test.exact = true;
-  const plan::Plan first = signals_first();
-  if (const Status status = plan::verify(first); !status) return status.error().to_string();
-  auto broadcast = ranks->mesh().load(first);
-  if (!broadcast) return broadcast.error().to_string();
-  test.collective = Collective::kBroadcast;
-  if (complaint = run_lowered(*ranks, *broadcast, test); !complaint.empty()) return complaint;
-  const plan::Plan many = many_pieces();
-  if (const Status status = plan::verify(many); !status) return status.error().to_string();
-  auto pages = ranks->mesh().load(many);
-  if (!pages) return pages.error().to_string();
-  test.count = 40000;  // Several tiles of each piece.
-  if (complaint = ranks->run(*pages, test, 1, 2); !complaint.empty()) return complaint;
-  test.count = 1500;
-  test.collective = Collective::kAllReduce;
-  if (complaint = run_one_shot(*ranks, test); !complaint.empty()) return complaint;
-  if (complaint = test::run_messages(*ranks, {kRanks}, 1, 2); !complaint.empty()) return complaint;
-  if (format == cuda::SlotFormat::kSimple) {
-    complaint = run_fused(*ranks, test);
-    if (complaint.empty()) complaint = run_program(*ranks);
-  }
-  if (!complaint.empty()) return complaint;
-  for (const char* name : {"one_shot", "two_shot", "ring"}) {
-    const plan::Plan plan =
-        build(*find_algorithm(Collective::kAllReduce, name), {Collective::kAllReduce, kRanks});
-    auto loaded = ranks->mesh().load(plan);
-    if (!loaded) return loaded.error().to_string();
-    if (complaint = ranks->run(*loaded, test, 1, 2); !complaint.empty()) return complaint;
-    const auto direct = plan::direct(plan);
-    if (!direct) continue;
-    auto lowered = ranks->mesh().load(*direct);
-    if (!lowered) return lowered.error().to_string();
-    if (complaint = run_lowered(*ranks, *lowered, test); !complaint.empty()) return complaint;
-  }
-  return "";
+  return one.run(*ranks, test);
+}
+
+/// Those that are named; all if none is.
+bool is_asked_for(const CanaryCase& one, std::span<char*> names) {
+  return names.empty() || std::any_of(names.begin(), names.end(), [&](const char* name) {
+           return std::string_view(name) == one.name;
+         });
 }
 
 }  // namespace
 }  // namespace tutti
 
 int main(int count, char** words) {
-  const std::string word = count > 1 ? words[1] : "";
-  for (const auto format : tutti::cuda::kSlotFormats) {
-    const std::string complaint = tutti::run_all(format);
+  const std::span<char*> all(words + 1, static_cast<std::size_t>(count - 1));
+  const std::string_view first = all.empty() ? "" : all[0];
+  const auto names = all.subspan(first == "list" ? 1 : 0);
+  for (const tutti::CanaryCase& one : tutti::kCases) {
+    if (first == "cases") {
+      std::puts(one.name);
+      continue;
+    }
+    if (!tutti::is_asked_for(one, names)) continue;
+    const std::string complaint = tutti::run(one);
     if (complaint.empty()) continue;
-    std::fprintf(stderr, "%s: %s\n", tutti::cuda::to_string(format), complaint.c_str());
+    std::fprintf(stderr, "%s: %s\n", one.name, complaint.c_str());
     return 1;
   }
-  if (word == "list") std::fputs(tutti::simt::mistakes_met().c_str(), stdout);
+  if (first == "list") std::fputs(tutti::simt::mistakes_met().c_str(), stdout);
   return 0;
 }
