@@ -88,6 +88,8 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_SLOT_COUNT", {{"0", "1024"}, {"-1", "1025"}}},
       {"TUTTI_READ_FROM", {{"0", "off", "128K", "1024M"}, {"-1", "1025M", "Off", "on", "128k"}}},
       {"TUTTI_LANES", {{"0", "64"}, {"-1", "65"}}},
+      {"TUTTI_LEAST_LANES", {{"0", "64"}, {"-1", "65"}}},
+      {"TUTTI_MOST_LANES", {{"0", "64"}, {"-1", "65"}}},
       {"TUTTI_PLAN",
        {{"a.plan", "/tmp/my plan.txt,b=1"}, {",a", "a,", "a,,b", "a\nb", std::string(4097, 'a')}}},
       {"TUTTI_GROUPS",
