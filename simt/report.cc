@@ -117,6 +117,17 @@ Wanted wanted_mistake() {
 }
 
 const Wanted wanted_here = wanted_mistake();
+// relaxed: it says all there is to know.
+std::atomic<bool> was_planted{false};
+
+/// A mistake that nothing met proves nothing: lines move.
+const struct SayIfUnmet {
+  ~SayIfUnmet() {
+    if (!wanted_here.any || was_planted.load(std::memory_order_relaxed)) return;
+    std::fprintf(stderr, "simt: SIMT_MISTAKE=%s was not planted: no kernel came to that line\n",
+                 std::getenv("SIMT_MISTAKE"));
+  }
+} say_if_unmet;
 
 }  // namespace
 
@@ -178,8 +189,10 @@ void die(const char* format, ...) {
 
 bool planted(Mistake mistake, Place place) {
   if (wanted_here.list) remember(mistake, place);
-  return wanted_here.any && wanted_here.mistake == mistake && wanted_here.line == place.line &&
-         wanted_here.file == base_name(place.file);
+  const bool here = wanted_here.any && wanted_here.mistake == mistake &&
+                    wanted_here.line == place.line && wanted_here.file == base_name(place.file);
+  if (here) was_planted.store(true, std::memory_order_relaxed);
+  return here;
 }
 
 std::string mistakes_met() {

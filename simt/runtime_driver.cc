@@ -1,5 +1,6 @@
-// File: simt/runtime_driver.cc: the corner of the driver's functions that multicast memory takes:
-// virtual memory management and multicast objects, found by cudaGetDriverEntryPointByVersion.
+// File: simt/runtime_driver.cc: the driver's functions that the library uses: virtual memory,
+// multicast objects, contexts, memsets and values of streams, found by
+// cudaGetDriverEntryPointByVersion.
 //
 // Model. A handle is a memfd: a device's memory, or a multicast object (runtime_multicast.h). An
 // export is the memfd itself, or, in a fabric handle, its number in this process; its name says

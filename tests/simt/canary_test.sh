@@ -55,6 +55,13 @@ for mistake in "${!cases_with[@]}"; do
   read -ra cases <<<"${cases_with[$mistake]}"
   notice "$mistake" "${cases[@]}"
 done
+# Lines move: a mistake that no kernel comes to is not passed over in silence.
+read -ra cases < <("$program" cases | tr '\n' ' ')
+SIMT_MISTAKE=no_barrier@interpret.h:1 "$program" "${cases[0]}" >"$log" 2>&1 || true
+if ! grep -q 'was not planted' "$log"; then
+  echo "a mistake at a line that has none: nothing is said"
+  exit 1
+fi
 if [ "$looked" -lt 40 ]; then
   echo "only $looked mistakes can be planted"
   exit 1
