@@ -33,6 +33,7 @@ enum class ForkOrder {
   kPeerProcesses,
   kSegments,
   kLobby,
+  kFlight,
   kNames,
   kWorkers,
   kDescriptors,

@@ -48,6 +48,26 @@ std::vector<std::string> places_of(std::span<const Peer> peers) {
   return places;
 }
 
+/// What the flight record tells of this rank. The random number of rank 0's process, and how many
+/// communicators that has begun, are the communicator's name.
+exec::flight::About flight_of(const Communicator::State& state, std::span<const Peer> peers,
+                              std::uint64_t serial) {
+  const Peer& first = peers.front();
+  const Peer& mine = peers[static_cast<std::size_t>(state.me.value)];
+  const auto launch = detect_launch();
+  const auto local = std::count_if(peers.begin(), peers.end(),
+                                   [&](const Peer& peer) { return on_one_machine(mine, peer); });
+  return {.communicator = {first.process[0], first.process[1] + serial},
+          .rank = state.me.value,
+          .ranks = state.rank_count,
+          .local_ranks = static_cast<int>(local),
+          .devices = state.devices,
+          .transport = state.transport,
+          .host = std::string(mine.host_name, strnlen(mine.host_name, sizeof(mine.host_name))),
+          .job = launch ? launch->job : std::string(),
+          .folder = state.settings.flight};
+}
+
 std::vector<Peer> of_my_machine(std::span<const Peer> peers, Rank me) {
   std::vector<Peer> here;
   const Peer& mine = peers[static_cast<std::size_t>(me.value)];
@@ -156,7 +176,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   if (!usable) return usable.error();
   if (!plans) return std::move(plans.error());
   if (!met) return met.error();
-  const auto& [peers, source] = *met;
+  const auto& [peers, source, serial] = *met;
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
   TUTTI_TRY(const auto selector,
             make_selector(settings, *plans, peers, *transport, tuning, exchange));
@@ -197,6 +217,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   options.stream_from_bytes = last_level_cache_bytes() / 8 * 5;
   options.machine_ranks = static_cast<int>(here.size());
   options.places = places_of(peers);
+  options.flight = flight_of(*state, peers, serial);
   state->executor =
       std::make_unique<exec::HostExecutor>(std::move(endpoint), me.value, std::move(options));
   state->queue = std::make_unique<CallQueue>(*state->executor);

@@ -1,5 +1,6 @@
 #include "comm/meet.h"
 
+#include <atomic>
 #include <cstring>
 #include <string>
 
@@ -17,6 +18,7 @@ struct JoinInfo {
   std::uint32_t settings_hash = 0;                  // A hash of what all ranks must have alike.
   std::uint32_t devices = 0;                        // 1: it is of a DeviceCommunicator.
   TopologySource topology = TopologySource::kNone;  // Rank 0's counts.
+  std::uint64_t serial = 0;                         // Met's.
   Peer peer;
 };
 
@@ -57,6 +59,9 @@ Result<Met> meet(const CommunicatorConfig& comm_config, std::uint64_t plans,
   mine.devices = devices ? 1 : 0;
   if (!devices && comm_config.parent == nullptr)
     mine.topology = topology_source(comm_config.settings, rank_count);
+  static constinit std::atomic<std::uint64_t> begun{0};
+  // relaxed: only the numbers matter, and that they differ.
+  mine.serial = begun.fetch_add(1, std::memory_order_relaxed) + 1;
   mine.peer = this_process();
   const auto plain = std::as_bytes(std::span(&mine, 1));
   Bytes sent(plain.begin(), plain.end());
@@ -97,7 +102,9 @@ Result<Met> meet(const CommunicatorConfig& comm_config, std::uint64_t plans,
                       "TUTTI_WEIGHTS and the plans in TUTTI_PLAN must be alike on all ranks");
     }
     met.peers.push_back(theirs.peer);
-    if (rank == 0) met.topology = theirs.topology;
+    if (rank != 0) continue;
+    met.topology = theirs.topology;
+    met.serial = theirs.serial;
   }
   if (tuning == nullptr || all[0].size() != sizeof(JoinInfo)) {
     TUTTI_TRY(auto found, unpack_tuning(std::span(all[0]).subspan(sizeof(JoinInfo))));

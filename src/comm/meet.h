@@ -14,6 +14,7 @@ namespace tutti {
 struct Met {
   std::vector<Peer> peers;  // By rank.
   TopologySource topology = TopologySource::kNone;
+  std::uint64_t serial = 0;  // Rank 0's process has begun so many communicators, with this one.
 };
 
 /// `tuning` becomes what rank 0 found, if it says anything; `plans`: a hash of those that users

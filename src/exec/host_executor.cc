@@ -19,7 +19,8 @@ constexpr std::chrono::milliseconds kLongestFarewell{60'000};
 
 HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options)
     : endpoint_(std::move(endpoint)),
-      board_(*endpoint_, me),
+      flight_(options.flight),
+      board_(*endpoint_, me, flight_),
       call_(static_cast<std::size_t>(team().ranks)),
       adapt_{.on = options.adapt,
              .eager_limits = EagerLimits(options.adapt, options.eager_limit_bytes,
@@ -154,7 +155,9 @@ Poll HostExecutor::finish() {
   phase_ = Phase::kDone;
   board_.finish();
   // As leave does.
-  return team().remote_link == nullptr && !board_.region().ending() ? Poll::kDone : leave();
+  if (team().remote_link != nullptr || board_.region().ending()) return leave();
+  flight_.end_ok();
+  return Poll::kDone;
 }
 
 /// This rank's part is done. What it wrote last still has to leave: nobody else will see to that.
@@ -174,6 +177,7 @@ Poll HostExecutor::leave() {
   // No rank returns ok for a call that another rank was told has failed.
   if (board_.region().ending()) [[unlikely]]
     return end_by_abort();
+  flight_.end_ok();
   return Poll::kDone;
 }
 

@@ -56,6 +56,7 @@ class HostExecutor {
     bool adapt = true;      // See adapting.h; the same on every rank.
     /// By rank, "pid 17 on node3", for errors; may be empty.
     std::vector<std::string> places;
+    flight::About flight;  // What others are told of this rank's record.
   };
 
   HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options options);
@@ -133,6 +134,7 @@ class HostExecutor {
   const WaitPolicy& wait() const { return wait_; }
 
  private:
+  /// As flight::At has them.
   enum class Phase : std::uint8_t {
     kCredit,
     kGather,
@@ -185,6 +187,7 @@ class HostExecutor {
   Poll poll_stopping();
 
   std::unique_ptr<Endpoint> endpoint_;
+  flight::Recorder flight_;
   CallBoard board_;
   // The call in progress.
   Phase phase_ = Phase::kDone;

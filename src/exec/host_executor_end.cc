@@ -28,6 +28,7 @@ Poll HostExecutor::end_by_abort() {
 
 /// The call has failed. It is over once no rank writes into its buffers any more.
 Poll HostExecutor::stop() {
+  flight_.end_failed(static_cast<int>(status_.error().code));
   watchdog_.begin_stop();
   phase_ = exposed_ ? Phase::kStopping : Phase::kDone;
   return poll_stopping();

@@ -69,6 +69,7 @@ class BoundLane {
   Poll poll();
   /// The peer that the current step waits for; -1: none, or the network.
   int waiting_for() const { return waiting_for_; }
+  std::size_t tile() const { return tile_; }
   /// Why a peer's buffer could not be read or written; null: none failed. Names the peer; the lane
   /// goes no further.
   const Error* error() const { return error_ ? &*error_ : nullptr; }

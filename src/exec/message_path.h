@@ -16,7 +16,7 @@ class MessagePath {
       : board_(board),
         agreement_(agreement),
         watchdog_(watchdog),
-        messages_(board.team().endpoint, board.team().me, stream_from_bytes) {}
+        messages_(board.team().endpoint, board.team().me, stream_from_bytes, board.flight()) {}
 
   /// Posts a batch, which stays where it is until `retire`.
   void post(MessageBatch& batch) {

@@ -34,8 +34,10 @@ std::size_t bytes_of(const Message& message) { return message.count * size_of(me
 
 }  // namespace
 
-Messages::Messages(Endpoint& endpoint, int me, std::size_t stream_from_bytes)
+Messages::Messages(Endpoint& endpoint, int me, std::size_t stream_from_bytes,
+                   flight::Recorder& flight)
     : endpoint_(endpoint),
+      flight_(flight),
       region_(endpoint.region()),
       me_(me),
       slot_bytes_(region_.config().message_bytes),
@@ -59,6 +61,9 @@ void Messages::post(MessageBatch& batch) {
     message.batch = &batch;
     message.stage = Message::Stage::kHeader;
     message.moved = 0;
+    message.waited = false;
+    message.recorded = flight_.begin_message(
+        message.sends, message.peer, static_cast<std::uint8_t>(message.type), message.count);
     if (message.peer == Message::kAnyPeer) {
       append(any_, message);
       continue;
@@ -107,7 +112,15 @@ bool Messages::poll() {
   return moved;
 }
 
+/// What is dropped has failed; the call's error says why.
+void Messages::record_dropped(const Queue& queue) {
+  for (const Message* at = queue.first; at != nullptr; at = at->next)
+    flight_.end_message(at->recorded, at->peer, flight::Outcome::kFailed, true);
+}
+
 void Messages::drop() {
+  for (const Peer& peer : peers_) record_dropped(peer.sends), record_dropped(peer.receives);
+  record_dropped(any_);
   for (Peer& peer : peers_) peer.sends = peer.receives = {};
   any_ = {};
 }
@@ -122,7 +135,11 @@ bool Messages::advance(Queue& queue) {
     const Message::Stage stage = message.stage;
     const bool done = message.sends ? send(message, peer.outbox) : receive(message, peer.inbox);
     moved = moved || done || message.moved != before || message.stage != stage;
-    if (!done) break;
+    if (!done) {
+      message.waited = true;
+      break;
+    }
+    flight_.end_message(message.recorded, message.peer, flight::Outcome::kOk, message.waited);
     queue.first = message.next;
     --message.batch->open;
   }

@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "exec/flight/recorder.h"
 #include "exec/links.h"
 #include "transport/transport.h"
 #include "tutti/result.h"
@@ -52,6 +53,8 @@ struct Message {
   Stage stage = Stage::kHeader;
   std::size_t moved = 0;       // Bytes.
   std::uint64_t position = 0;  // The header's slot.
+  std::uint64_t recorded = 0;  // Its number in the flight record.
+  bool waited = false;         // It could not be carried out at once.
   const std::byte* mapped = nullptr;
 };
 
@@ -67,7 +70,7 @@ struct MessageBatch {
 class Messages {
  public:
   /// `stream_from_bytes`: bytes from which a copy goes past the cache.
-  Messages(Endpoint& endpoint, int me, std::size_t stream_from_bytes);
+  Messages(Endpoint& endpoint, int me, std::size_t stream_from_bytes, flight::Recorder& flight);
 
   /// Adds all messages of a batch to those under way; their peers are other ranks. What may come
   /// from any goes to the first that sends while no other message is received from it.
@@ -109,6 +112,7 @@ class Messages {
   std::optional<Error> check_health_any(std::chrono::steady_clock::time_point now,
                                         std::chrono::milliseconds timeout);
   static void append(Queue& queue, Message& message);
+  void record_dropped(const Queue& queue);
   bool place_any();
   bool advance(Queue& queue);
   bool send(Message& message, Outbox& outbox);
@@ -123,6 +127,7 @@ class Messages {
   Error failure(const Message& message, Code code, const std::string& what) const;
 
   Endpoint& endpoint_;
+  flight::Recorder& flight_;
   Region region_;
   int me_;
   std::size_t slot_bytes_, stream_from_bytes_;

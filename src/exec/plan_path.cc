@@ -23,6 +23,7 @@ PlanPath::PlanPath(CallBoard& board, ActiveCall& call, Adapting& adapt, Options 
 }
 
 void PlanPath::begin_round() {
+  if (stage_ != Stage::kBuffers) board_.flight().end_ok();  // The round before.
   const std::uint32_t lines = board_.line_credit();
   const std::uint64_t count = common_count(call_);
   board_.begin({.credit = call_.vector_variant ? std::min(lines, kBlockTables) : lines,
@@ -122,6 +123,7 @@ Status PlanPath::agree_on_plan() {
 bool PlanPath::start() {
   const BoundPlan& plan = *route_->plan;
   const Access access = route_->access;
+  board_.flight().set_plan(plan.name.hash, plan.name.text.data());
   context_.endpoint =
       access == Access::kRead || access == Access::kShared ? &board_.team().endpoint : nullptr;
   context_.arithmetic = call_.arithmetic;
@@ -185,6 +187,12 @@ Error PlanPath::error() const {
   const Error& found = *failed_->error();
   return {found.code, fmt::format("{}: rank {} {}", call_.describe(), found.peer.value, found.what),
           Rank{board_.team().me}, found.peer};
+}
+
+std::size_t PlanPath::tile() const {
+  std::size_t least = SIZE_MAX;
+  for (const BoundLane& lane : route_->plan->lanes) least = std::min(least, lane.tile());
+  return least;
 }
 
 bool PlanPath::waits_for(int rank) const {

@@ -43,6 +43,8 @@ class PlanPath {
   Error error() const;
   /// Whether a lane waits for that rank.
   bool waits_for(int rank) const;
+  /// The tile that the slowest lane is at.
+  std::size_t tile() const;
 
  private:
   enum class Stage : std::uint8_t { kBuffers, kMapping, kPlan };

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "exec/calls/agreement.h"
+#include "exec/flight/dump.h"
 
 namespace tutti::exec {
 namespace {
@@ -23,6 +24,12 @@ constexpr std::int64_t kHealthCheckMs = 20;
 Watchdog::Watchdog(const CallBoard& board, const ActiveCall& call, Milliseconds timeout,
                    std::vector<std::string> places)
     : board_(board), call_(call), timeout_(timeout), places_(std::move(places)) {}
+
+void Watchdog::set_broken() noexcept {
+  // Where memory ran out the error may not be there yet.
+  if (!std::exchange(broken_, true) && board_.region().ending())
+    flight::write_record(board_.flight(), board_.region());
+}
 
 void Watchdog::claim() {
   // seq_cst, with those in abort: if one rank begins a call while another thread aborts, at least

@@ -32,7 +32,8 @@ class Watchdog {
 
   /// This rank has seen that the communicator is of no more use.
   bool broken() const { return broken_; }
-  void set_broken() { broken_ = true; }
+  /// The first time, this also writes the record of calls.
+  void set_broken() noexcept;
   /// Whether it is, on any rank.
   bool over() const { return broken_ || board_.region().ending(); }
 

@@ -2,14 +2,14 @@
 
 namespace tutti::exec {
 
-CallBoard::CallBoard(Endpoint& endpoint, int me)
+CallBoard::CallBoard(Endpoint& endpoint, int me, flight::Recorder& flight)
     : team_{.endpoint = endpoint,
             .region = endpoint.region(),
             .remote_link = endpoint.remote_link(),
             .me = me,
             .ranks = static_cast<int>(endpoint.region().config().rank_count),
             .fence = endpoint.region().config().fence != 0},
-      log_(region().record(me)),
+      log_(region().record(me), flight),
       // At most the credit there is, as the next call must not hang on it; a quarter, so that
       // nobody waits in step.
       finished_period_(std::max(1U, std::min(config().calls, config().packet_slots) / 4)),

@@ -77,11 +77,12 @@ struct Round {
 /// lines by one of the other parts.
 class CallBoard {
  public:
-  CallBoard(Endpoint& endpoint, int me);
+  CallBoard(Endpoint& endpoint, int me, flight::Recorder& flight);
 
   const Team& team() const { return team_; }
   const Region& region() const { return team_.region; }
   const CallLog& log() const { return log_; }
+  flight::Recorder& flight() const { return log_.flight(); }
   std::uint64_t number() const { return log_.number(); }
   const Round& round() const { return round_; }
 

@@ -7,8 +7,11 @@
 // differs.
 #pragma once
 #include <cstdint>
+#include <utility>
 
 #include "base/hash.h"
+#include "exec/calls/call.h"
+#include "exec/flight/recorder.h"
 #include "transport/region.h"
 
 namespace tutti::exec {
@@ -53,10 +56,11 @@ constexpr std::uint64_t call_in(std::uint64_t wait) { return wait >> 16; }
 /// written before a line would hold up the line.
 class CallLog {
  public:
-  explicit CallLog(CallRecord& record) : record_(&record) {}
+  CallLog(CallRecord& record, flight::Recorder& flight) : record_(&record), flight_(&flight) {}
   std::uint64_t number() const { return number_; }  // Counts up alike on every rank.
   std::uint64_t tag() const { return tag_; }
   CallRecord& record() const { return *record_; }
+  flight::Recorder& flight() const { return *flight_; }
 
   /// The next one: `word` is its call and path, `sizes` its count or a hash of its counts.
   void note(std::uint64_t word, std::uint64_t count, std::uint64_t sizes) {
@@ -72,10 +76,16 @@ class CallLog {
   }
   /// Shows the round to the other ranks. Once or more, as soon as it has written its lines or
   /// waits.
-  void show() const { record_->note(number_, {word_, count_, digest_}); }
+  void show() {
+    record_->note(number_, {word_, count_, digest_});
+    if (std::exchange(recorded_, number_) == number_) return;
+    flight_->begin(number_, word_, count_, (word_ & kEager) != 0);
+  }
 
  private:
   CallRecord* record_;
+  flight::Recorder* flight_;
+  std::uint64_t recorded_ = 0;  // The last call that the flight recorder has.
   std::uint64_t number_ = 0, tag_ = 0, digest_ = 0;
   std::uint64_t word_ = 0, count_ = 0, sizes_ = 0;  // What went into the digest last.
 };

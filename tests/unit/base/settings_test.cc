@@ -108,6 +108,7 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
        {{"mlx5_0,rxe*", "^mlx5_3", "mlx5_0:2", "mlx5_*:2"},
         {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0",
          "*:1"}}},
+      {"TUTTI_FLIGHT", {{"/a path"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_LOG", {{"trace", "debug", "info", "warn", "error", "off"}, {"warning", "WARN", "3"}}},
   };
   for (const SettingRow& row : setting_rows({})) {
@@ -143,12 +144,14 @@ TEST_CASE("each variable sets its own field") {
                               {"TUTTI_WEIGHTS", "1,0,2"},
                               {"TUTTI_SPIN", "0"},
                               {"TUTTI_TUNING", "off"},
+                              {"TUTTI_FLIGHT", "/records"},
                               {"TUTTI_LOG", "off"}});
   REQUIRE(settings);
   CHECK(settings->timeout == std::chrono::milliseconds(1500));
   CHECK(settings->contract == Contract::kRelaxed);
   CHECK(settings->algorithm == "ring");
   CHECK(settings->transport == "in_process");
+  CHECK(settings->flight == "/records");
   CHECK(settings->slot_bytes == 65536);
   CHECK(settings->slot_count == 3);
   CHECK(settings->lanes == 2);

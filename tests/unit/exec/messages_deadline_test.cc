@@ -40,7 +40,8 @@ TEST_CASE("a message that moves is not late, one that has stopped is") {
   Region region(static_cast<std::byte*>(memory.get()), config);
   region.format();
   PlainEndpoint first(region), second(region);
-  Messages sender(first, 0, SIZE_MAX), receiver(second, 1, SIZE_MAX);
+  flight::Recorder sends({}), receives({});
+  Messages sender(first, 0, SIZE_MAX, sends), receiver(second, 1, SIZE_MAX, receives);
 
   std::vector<std::byte> in(std::size_t{8} << 20, std::byte{7}), out(in.size());
   Message send{.sends = true, .peer = 1, .data = in.data(), .count = in.size()};

@@ -1,0 +1,98 @@
+#include "exec/flight/dump.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "base/output.h"
+#include "base/wall.h"
+#include "exec/calls/call.h"
+#include "exec/flight/reader.h"
+
+namespace tutti::exec::flight {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json entry_json(const Seen& seen) {
+  ordered_json json{
+      {"call", seen.call}, {"what", describe(seen)}, {"state", outcome_name(seen.state)}};
+  if (seen.begin_ns != 0) json["begin_ns"] = seen.begin_ns;
+  if (seen.end_ns != 0) json["end_ns"] = seen.end_ns;
+  if (!seen.plan.empty()) json["plan"] = seen.plan;
+  if (seen.running()) json["at"] = to_string(seen.state.at);
+  if (seen.running()) json["tile"] = seen.state.tile;
+  if (seen.state.awaited >= 0) json["waits_for"] = seen.state.awaited;
+  return json;
+}
+
+/// The latest calls of a rank, by the record that all ranks of a communicator share.
+ordered_json calls_of(const CallRecord& record) {
+  auto calls = ordered_json::array();
+  // acquire: pairs with the release in note.
+  const std::uint64_t latest = record.number.load(std::memory_order_acquire);
+  for (std::uint64_t number = latest > kCalls ? latest - kCalls + 1 : 1; number <= latest;
+       ++number) {
+    const auto call = record.look_up(number);
+    if (call) calls.push_back({{"call", number}, {"what", describe_call(call->what, call->count)}});
+  }
+  return calls;
+}
+
+Status write(const Recorder& recorder, const Region& region) {
+  const Error error = region.abort_error();
+  const Copy copy = [&](std::uint64_t offset, std::span<std::byte> to) {
+    if (offset + to.size() > kTrackBytes) return false;
+    // This thread is the one that writes the record.
+    std::memcpy(to.data(), reinterpret_cast<const std::byte*>(&recorder.track()) + offset,
+                to.size());
+    return true;
+  };
+  const auto track = read_track(copy, Now::look());
+  if (!track) return Error{Code::kInternal, "flight record: it can't be read"};
+  ordered_json json{{"error", error.what},
+                    {"code", to_string(error.code)},
+                    {"reported_by", error.rank.value},
+                    {"blamed", error.peer.value},
+                    {"job", track->job},
+                    {"host", track->host},
+                    {"pid", getpid()},
+                    {"transport", track->transport},
+                    {"rank", track->rank},
+                    {"ranks", track->ranks},
+                    {"calls", ordered_json::array()},
+                    {"peers", ordered_json::array()}};
+  for (const Seen& seen : track->entries) json["calls"].push_back(entry_json(seen));
+  for (int rank = 0; rank < track->ranks; ++rank) {
+    if (rank == track->rank) continue;
+    json["peers"].push_back({{"rank", rank}, {"calls", calls_of(region.record(rank))}});
+  }
+  const std::string path =
+      fmt::format("{}/flight-{:016x}-rank{}.json", recorder.folder(),
+                  track->communicator[0] ^ track->communicator[1], track->rank);
+  TUTTI_RETURN_IF_ERROR(
+      write_file(path, json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n"));
+  log::warn("rank {}: its latest calls are in {}", track->rank, path);
+  return ok();
+}
+
+}  // namespace
+
+void write_record(const Recorder& recorder, const Region& region) noexcept {
+  const Status status = walled("flight record", [&]() -> Status {
+    if (!recorder.folder().empty()) return write(recorder, region);
+    log::info("TUTTI_FLIGHT=FOLDER writes the latest calls of each rank there at an error");
+    return ok();
+  });
+  if (status) return;
+  (void)walled("flight record", [&] {
+    log::error("{}", status.error().to_string());
+    return ok();
+  });
+}
+
+}  // namespace tutti::exec::flight

@@ -1,0 +1,102 @@
+// File: exec/flight/layout.h: the flight record of a process, as it lies in memory.
+//
+// A process has one memfd, kFileName, with a head and kTracks tracks. A track belongs to one rank
+// of one communicator, and has a head and a ring of its latest kEntries calls and messages. `tutti
+// status` finds the memfd in /proc/PID/fd and reads it there: the memory is gone when the process
+// is, and nothing has to be cleaned up.
+//
+// Everything is a word of 64 bits. The writer (recorder.h) stores words one by one; a reader
+// (reader.h) in another process copies the file by pread. Both use these templates, with atomic
+// words and with plain ones. A reader trusts no word: it checks numbers and makes texts printable.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tutti::exec::flight {
+
+inline constexpr const char* kFileName = "tutti-flight";
+/// "tuttifl", and a number that changes whenever the layout does.
+inline constexpr std::uint64_t kMagic = 0x7475747469666c01ULL;
+inline constexpr std::size_t kTracks = 1024;
+inline constexpr std::size_t kEntries = 4096;
+inline constexpr std::size_t kPlans = 32;
+inline constexpr std::size_t kPage = 4096;
+
+/// What a call is at, or how it ended; see State.
+enum class Outcome : std::uint8_t { kRunning, kOk, kFailed };  // From kFailed on: kFailed + Code.
+/// Where a call is that waits. The first six are HostExecutor's phases.
+enum class At : std::uint8_t { kCredit, kGather, kLanes, kLeave, kStopping, kDone, kMessage };
+
+/// The word `state` of an entry.
+struct State {
+  std::uint8_t outcome = 0;
+  At at = At::kCredit;
+  int awaited = -1;        // The rank that it waits for; -1: none.
+  std::uint32_t tile = 0;  // The plan's; kLanes only.
+
+  constexpr std::uint64_t packed() const {
+    return std::uint64_t{tile} << 32 | static_cast<std::uint64_t>(awaited + 1) << 16 |
+           static_cast<std::uint64_t>(at) << 8 | outcome;
+  }
+  static constexpr State of(std::uint64_t word) {
+    return {static_cast<std::uint8_t>(word), static_cast<At>(word >> 8 & 0xff),
+            static_cast<int>(word >> 16 & 0xffff) - 1, static_cast<std::uint32_t>(word >> 32)};
+  }
+};
+
+/// The word `what` of a message: a call's has bit 63 set (exec::pack).
+inline constexpr std::uint64_t kMessage = std::uint64_t{1} << 62, kSends = std::uint64_t{1} << 61;
+
+/// A call, or a round of one in which ranks agree on a plan; or a message.
+template <class Word>
+struct alignas(64) Entry {
+  Word number{0};  // Counts the entries of a track from 1; 0: it is being written.
+  Word call{0};    // The communicator's number of the round; 0: a message.
+  Word what{0};    // exec::pack, and how it goes; of a message kMessage, type from bit 40, peer.
+  Word count{0};   // Elements.
+  Word begin{0};   // ticks(); 0: not looked up.
+  Word end{0};     // The same.
+  Word state{0};   // State.
+  Word plan{0};    // 1 + its place in Track::plans; 0: none.
+};
+
+template <class Word, std::size_t bytes>
+using Text = std::array<Word, bytes / sizeof(std::uint64_t)>;
+
+/// The head of a track. All but `serial`, `plan_count` and `plans` stays as it is.
+template <class Word>
+struct alignas(kPage) Head {
+  Word serial{0};                      // No other track of this process has it; 0: not in use.
+  std::array<Word, 2> communicator{};  // Alike on all its ranks, and of no other communicator.
+  Word rank{0}, ranks{0}, local_ranks{0};
+  Word devices{0};                 // 1: it serves a communicator of devices.
+  Word made_ticks{0}, made_ns{0};  // The same moment by both clocks.
+  Word plan_count{0};
+  Text<Word, 16> transport{};
+  Text<Word, 64> host{}, job{};
+  std::array<Text<Word, 56>, kPlans> plans{};  // Names.
+};
+
+template <class Word>
+struct Track {
+  Head<Word> head;
+  std::array<Entry<Word>, kEntries> entries;
+};
+
+template <class Word>
+struct alignas(kPage) FileHead {
+  Word magic{0};
+  Word pid{0};     // In its own namespace.
+  Word tracks{0};  // No track from here on was ever used.
+};
+
+inline constexpr std::size_t kTrackBytes = sizeof(Track<std::uint64_t>);
+inline constexpr std::size_t track_at(std::size_t index) {
+  return sizeof(FileHead<std::uint64_t>) + index * kTrackBytes;
+}
+inline constexpr std::size_t kFileBytes = track_at(kTracks);
+
+}  // namespace tutti::exec::flight

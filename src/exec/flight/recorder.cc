@@ -1,0 +1,175 @@
+#include "exec/flight/recorder.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bitset>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "base/fd.h"
+#include "base/fork.h"
+
+namespace tutti::exec::flight {
+namespace {
+
+/// This process's memfd.
+struct File {
+  std::mutex mutex;
+  Fd fd;
+  FileHead<Word>* head = nullptr;
+  std::bitset<kTracks> used;
+  std::uint64_t serial = 0;  // The last one given.
+};
+File& file() {
+  static auto* const instance = new File();  // Never destroyed: threads may outlive main.
+  return *instance;
+}
+
+/// A child records its own calls in a file of its own. The parent's mapping stays: a communicator
+/// of the parent that the child destroys unmaps its track.
+void forget_parents() {
+  file().fd.reset();
+  file().head = nullptr;
+  file().used.reset();
+}
+const HeldAcrossFork file_held(
+    ForkOrder::kFlight, []() -> std::mutex& { return file().mutex; }, forget_parents);
+
+template <std::size_t words>
+void put(std::array<Word, words>& to, std::string_view text) {
+  std::array<std::uint64_t, words> packed{};
+  std::memcpy(packed.data(), text.data(), std::min(text.size(), sizeof(packed)));
+  // relaxed: the caller publishes the text with a store of its own.
+  for (std::size_t i = 0; i < words; ++i) to[i].store(packed[i], std::memory_order_relaxed);
+}
+
+/// Makes the file if there is none. False: the system refuses one; then calls are recorded where
+/// nobody else can read them.
+bool open_file(File& file) {
+  if (file.fd) return true;
+  rlimit limit{};
+  // A file beyond this limit is not an error but a signal, SIGXFSZ.
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && kFileBytes > limit.rlim_cur) return false;
+  Fd fd(memfd_create(kFileName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ftruncate(fd.get(), static_cast<off_t>(kFileBytes)) != 0) return false;
+  fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  MappedMemory head = map_memory(sizeof(FileHead<Word>), MAP_SHARED, fd.get());
+  if (head == nullptr) return false;
+  file.head = new (head.release()) FileHead<Word>();
+  file.head->pid.store(static_cast<std::uint64_t>(getpid()), std::memory_order_relaxed);
+  // release: a reader that sees the magic sees the pid.
+  file.head->magic.store(kMagic, std::memory_order_release);
+  file.fd = std::move(fd);
+  return true;
+}
+
+/// A track of the file and its place; null if there is none to be had.
+MappedMemory claim(int& place) {
+  const std::lock_guard lock(file().mutex);
+  if (!open_file(file())) return {};
+  std::size_t free = 0;
+  while (free < kTracks && file().used[free]) ++free;
+  if (free == kTracks) return {};
+  MappedMemory memory = map_memory(kTrackBytes, MAP_SHARED, file().fd.get(), track_at(free));
+  if (memory == nullptr) return memory;
+  file().used.set(free);
+  place = static_cast<int>(free);
+  return memory;
+}
+
+}  // namespace
+
+Recorder::Recorder(const About& about)
+    : owner_(getpid()), folder_(about.folder), memory_(claim(place_)) {
+  if (memory_ == nullptr) memory_ = map_memory(kTrackBytes, MAP_PRIVATE | MAP_ANONYMOUS);
+  if (memory_ == nullptr) throw std::bad_alloc();
+  // The memory is zero, which is the initial value of all of it.
+  track_ = reinterpret_cast<Track<Word>*>(memory_.get());
+  current_ = track_->entries.data();  // Not an entry yet: its number is 0.
+  Head<Word>& head = track_->head;
+  // relaxed: the serial publishes all of it.
+  const auto set = [](Word& word, auto value) {
+    word.store(static_cast<std::uint64_t>(value), std::memory_order_relaxed);
+  };
+  for (std::size_t i = 0; i < 2; ++i) set(head.communicator[i], about.communicator[i]);
+  set(head.rank, about.rank);
+  set(head.ranks, about.ranks);
+  set(head.local_ranks, about.local_ranks);
+  set(head.devices, about.devices ? 1 : 0);
+  set(head.made_ticks, ticks());
+  set(head.made_ns, monotonic_ns());
+  put(head.transport, about.transport);
+  put(head.host, about.host);
+  put(head.job, about.job);
+  const std::lock_guard lock(file().mutex);
+  // release: a reader that sees the serial sees the head.
+  head.serial.store(++file().serial, std::memory_order_release);
+  if (place_ < 0) return;
+  const auto end = static_cast<std::uint64_t>(place_) + 1;
+  // relaxed: only this process writes it, under the mutex; a reader looks at the serial first.
+  if (file().head->tracks.load(std::memory_order_relaxed) < end)
+    file().head->tracks.store(end, std::memory_order_relaxed);
+}
+
+Recorder::~Recorder() {
+  const std::lock_guard lock(file().mutex);
+  // In a forked child the track is the parent's.
+  if (place_ < 0 || owner_ != getpid()) return;
+  // release: what is written afterwards is not this communicator's.
+  track_->head.serial.store(0, std::memory_order_release);
+  memory_.reset();
+  // Gives the pages back and leaves zeros for the next communicator. Where the system refuses that,
+  // the place is not used again.
+  const bool cleared = fallocate(file().fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                 static_cast<off_t>(track_at(static_cast<std::size_t>(place_))),
+                                 static_cast<off_t>(kTrackBytes)) == 0;
+  file().used.set(static_cast<std::size_t>(place_), !cleared);
+}
+
+/// Keeps the rank that the call waited for.
+void Recorder::end_timed() {
+  current_->end.store(ticks(), std::memory_order_relaxed);
+  State state = State::of(current_->state.load(std::memory_order_relaxed));
+  state.outcome = static_cast<std::uint8_t>(Outcome::kOk);
+  current_->state.store(state.packed(), std::memory_order_relaxed);
+}
+
+void Recorder::end_failed(int code) {
+  // relaxed: as in end_ok.
+  State state = State::of(current_->state.load(std::memory_order_relaxed));
+  if (state.outcome != 0) return;  // It had ended; it was the rank's last call.
+  state.outcome = static_cast<std::uint8_t>(static_cast<int>(Outcome::kFailed) + code);
+  current_->end.store(ticks(), std::memory_order_relaxed);
+  current_->state.store(state.packed(), std::memory_order_relaxed);
+}
+
+void Recorder::end_message(std::uint64_t number, int peer, Outcome outcome, bool waited) {
+  Entry<Word>& entry = track_->entries[(number - 1) % kEntries];
+  // relaxed: only this thread writes it. Another number: so many came since that it is gone.
+  if (entry.number.load(std::memory_order_relaxed) != number) return;
+  const State state{static_cast<std::uint8_t>(outcome), At::kMessage, peer, 0};
+  if (waited) entry.end.store(ticks(), std::memory_order_relaxed);
+  entry.state.store(state.packed(), std::memory_order_relaxed);
+}
+
+std::uint64_t Recorder::place_of(std::uint64_t hash, std::string_view name) {
+  const auto known = static_cast<std::size_t>(track_->head.plan_count.load(
+      std::memory_order_relaxed));  // relaxed: only this thread writes it.
+  const auto end = plan_hashes_.begin() + static_cast<std::ptrdiff_t>(known);
+  const auto found = std::find(plan_hashes_.begin(), end, hash);
+  const auto place = static_cast<std::size_t>(found - plan_hashes_.begin());
+  if (place < known) return place + 1;
+  if (known == kPlans) return 0;
+  plan_hashes_[known] = hash;
+  put(track_->head.plans[known], name);
+  // release: a reader that sees the count sees the name.
+  track_->head.plan_count.store(known + 1, std::memory_order_release);
+  return known + 1;
+}
+
+}  // namespace tutti::exec::flight

@@ -1,0 +1,119 @@
+// File: exec/flight/recorder.h: notes the calls and messages of one rank on one communicator, so
+// that others can read them while they run, and once they hang.
+//
+// An entry is one cache line. Writing it takes eight stores and no locked instruction. The clock is
+// read in each call by a plan and in one of kStampPeriod eager calls: it takes 8 ns to 16 ns, a
+// third of an eager call. A call that has waited so long that it checks the health of its peers has
+// the time as well. The end of a call that did not wait is the next entry's begin.
+//
+// All functions are for the thread that executes the communicator's calls.
+#pragma once
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/mapped_memory.h"
+#include "exec/flight/layout.h"
+
+namespace tutti::exec::flight {
+
+using Word = std::atomic<std::uint64_t>;
+static_assert(sizeof(Word) == sizeof(std::uint64_t) && Word::is_always_lock_free);
+
+/// Whose calls a track has.
+struct About {
+  std::array<std::uint64_t, 2> communicator{};
+  int rank = 0, ranks = 1, local_ranks = 1;
+  bool devices = false;
+  std::string transport, host, job;
+  std::string folder;  // Where the record is written after an error; empty: nowhere. Not shown.
+};
+
+class Recorder {
+ public:
+  explicit Recorder(const About& about);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// Begins a round of a call: its number on the communicator, and what it is.
+  void begin(std::uint64_t call, std::uint64_t what, std::uint64_t count, bool eager) {
+    timed_ = !eager;
+    current_ = &append(call, what, count, timed_ || call % kStampPeriod == 0 ? ticks() : 0, 0);
+  }
+  /// The call goes by a plan, whose hash is `hash`.
+  void set_plan(std::uint64_t hash, std::string_view name) {
+    // relaxed: a reader that gets the old value shows no plan.
+    current_->plan.store(place_of(hash, name), std::memory_order_relaxed);
+  }
+  /// The call waits so long that a look at the clock is nothing.
+  void wait(At at, int awaited, std::size_t tile) {
+    timed_ = true;
+    // relaxed, all three: only this thread writes them, and each says something by itself.
+    if (current_->begin.load(std::memory_order_relaxed) == 0)
+      current_->begin.store(ticks(), std::memory_order_relaxed);
+    const State state{0, at, awaited, static_cast<std::uint32_t>(tile)};
+    current_->state.store(state.packed(), std::memory_order_relaxed);
+  }
+  void end_ok() {
+    // relaxed, here and in end_timed: a reader may see the state without the end; then it shows
+    // no end.
+    if (timed_) return end_timed();
+    current_->state.store(static_cast<std::uint64_t>(Outcome::kOk), std::memory_order_relaxed);
+  }
+  /// The call has failed, with that value of Code. It keeps what it waited for.
+  void end_failed(int code);
+
+  /// Begins a message; returns the entry's number.
+  std::uint64_t begin_message(bool sends, int peer, std::uint8_t type, std::uint64_t count) {
+    const std::uint64_t what = kMessage | (sends ? kSends : 0) | std::uint64_t{type} << 40 |
+                               static_cast<std::uint16_t>(peer);
+    append(0, what, count, ticks(), State{0, At::kMessage, peer, 0}.packed());
+    return number_;
+  }
+  /// A message has come to its end; its peer may be known only now. `waited`: it was not carried
+  /// out at once.
+  void end_message(std::uint64_t number, int peer, Outcome outcome, bool waited);
+
+  const Track<Word>& track() const { return *track_; }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  static constexpr std::uint64_t kStampPeriod = 16;
+
+  Entry<Word>& append(std::uint64_t call, std::uint64_t what, std::uint64_t count,
+                      std::uint64_t begin, std::uint64_t state) {
+    Entry<Word>& entry = track_->entries[number_ % kEntries];
+    // relaxed, then a release fence: a reader that sees any later store sees 0 here, or the new
+    // number.
+    entry.number.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    entry.call.store(call, std::memory_order_relaxed);
+    entry.what.store(what, std::memory_order_relaxed);
+    entry.count.store(count, std::memory_order_relaxed);
+    entry.begin.store(begin, std::memory_order_relaxed);
+    entry.end.store(0, std::memory_order_relaxed);
+    entry.state.store(state, std::memory_order_relaxed);
+    entry.plan.store(0, std::memory_order_relaxed);
+    // release: a reader that sees the number sees the entry.
+    entry.number.store(++number_, std::memory_order_release);
+    // The next entry was written 4,095 calls ago: fetch its line while this call waits.
+    __builtin_prefetch(&track_->entries[number_ % kEntries], 1);
+    return entry;
+  }
+  void end_timed();
+  std::uint64_t place_of(std::uint64_t hash, std::string_view name);
+
+  Track<Word>* track_;
+  Entry<Word>* current_;      // The call in progress, or the last one.
+  std::uint64_t number_ = 0;  // Entries so far.
+  bool timed_ = false;        // The call's end is worth a look at the clock.
+  int place_ = -1;            // The track's, in the file; -1: in none.
+  int owner_;                 // The process that made it.
+  std::array<std::uint64_t, kPlans> plan_hashes_{};
+  std::string folder_;  // As About has it.
+  MappedMemory memory_;
+};
+
+}  // namespace tutti::exec::flight
