@@ -1,0 +1,132 @@
+// Which rank `tutti status` blames, by records that are made up.
+#include "tools/status/waiting.h"
+
+#include "support/catch.h"
+
+namespace tutti::tools {
+namespace {
+
+using exec::flight::At;
+using exec::flight::Outcome;
+using exec::flight::Seen;
+using exec::flight::State;
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kNow = 100 * kSecond;
+constexpr std::uint64_t kBarrier = std::uint64_t{1} << 63 | std::uint64_t{1} << 56;
+
+Seen call(std::uint64_t number, std::int64_t begin_ns, int awaited = -1, bool ended = false) {
+  const auto outcome = ended ? Outcome::kOk : Outcome::kRunning;
+  Seen seen;
+  seen.number = seen.call = number;
+  seen.what = kBarrier;
+  seen.begin_ns = begin_ns;
+  seen.state = State{static_cast<std::uint8_t>(outcome), At::kGather, awaited, 0};
+  return seen;
+}
+
+/// A communicator of `ranks` ranks of this host.
+class Job {
+ public:
+  explicit Job(int ranks) : ranks_(ranks) {}
+  FoundTrack& add(int rank, std::vector<Seen> entries) {
+    FoundTrack one;
+    one.track.rank = rank;
+    one.track.ranks = one.track.local_ranks = ranks_;
+    one.track.entries = std::move(entries);
+    one.pid = 100 + rank;
+    found_.tracks.push_back(std::move(one));
+    return found_.tracks.back();
+  }
+  CommStatus status() {
+    found_.now.ns = kNow;
+    auto all = find_waiting(found_);
+    REQUIRE(all.size() == 1);
+    return std::move(all.front());
+  }
+
+ private:
+  int ranks_;
+  Found found_;
+};
+
+TEST_CASE("nobody is blamed where nobody waits") {
+  Job job(2);
+  job.add(0, {call(1, kSecond, 1, true)});
+  job.add(1, {call(1, kSecond, -1, true), call(2, 2 * kSecond)});
+  const CommStatus status = job.status();
+  CHECK(status.blocker == -1);
+  CHECK(status.blame.empty());
+  CHECK(!status.by_rank.at(0).in_call);
+  CHECK(status.by_rank.at(1).in_call);
+}
+
+TEST_CASE("the end of a chain is blamed, for as long as the first rank of it waits") {
+  Job job(4);
+  job.add(0, {call(7, 90 * kSecond, 1)});
+  job.add(1, {call(7, 88 * kSecond, 2)});
+  job.add(2, {call(6, 80 * kSecond, -1, true)});
+  job.add(3, {call(7, 95 * kSecond, 2)});
+  const CommStatus status = job.status();
+  CHECK(status.blocker == 2);
+  CHECK(status.waiting == std::vector{0, 1, 3});
+  CHECK(status.waited_ns == 12 * kSecond);
+  CHECK(status.blame == "rank 2 has not made call 7 (barrier)");
+  CHECK(status.waits == "ranks 0, 1, 3 wait for it since 12.0 s");
+}
+
+TEST_CASE("what the blamed rank does is said") {
+  Job job(2);
+  job.add(0, {call(7, 90 * kSecond, 1)});
+  SECTION("it has ended") { CHECK(job.status().blame == "rank 1 has no process any more"); }
+  SECTION("it is stopped") {
+    job.add(1, {call(7, 90 * kSecond)}).stopped = true;
+    CHECK(job.status().blame ==
+          "rank 1 is stopped by a signal or a debugger (pid 101), before the end of call 7 "
+          "(barrier)");
+  }
+  SECTION("it is in the call and waits for nobody") {
+    job.add(1, {call(7, 90 * kSecond)});
+    CHECK(job.status().blame == "rank 1 is in call 7 (barrier)");
+  }
+  SECTION("it waits for the other in a message") {
+    Seen recv = call(8, 95 * kSecond, 0);
+    recv.call = 0;
+    recv.what = exec::flight::kMessage;  // From rank 0.
+    job.add(1, {recv});
+    const CommStatus status = job.status();
+    CHECK(status.blame == "rank 0 waits for rank 1 in call 7 (barrier)");
+    CHECK(status.waiting == std::vector{1});
+  }
+  CHECK(job.status().blocker >= 0);
+}
+
+TEST_CASE("a rank of another host is not said to have ended") {
+  Job job(3);
+  job.add(0, {call(7, 90 * kSecond, 2)}).track.local_ranks = 2;
+  job.add(1, {call(7, 90 * kSecond, 2)}).track.local_ranks = 2;
+  CHECK(job.status().blame == "rank 2 has no process on this host");
+}
+
+TEST_CASE("the rank that comes last to calls has lost the time of the others") {
+  Job job(3);
+  const auto rank = [](std::int64_t late_ns) {
+    std::vector<Seen> calls;
+    for (int n = 1; n <= 10; ++n)
+      calls.push_back(
+          call(static_cast<std::uint64_t>(n), n * kSecond + (n == 3 ? 5 : late_ns), -1, true));
+    calls.push_back(call(11, 0, -1, true));  // The begin is not known.
+    return calls;
+  };
+  job.add(0, rank(0));
+  job.add(1, rank(1000));
+  job.add(2, rank(300));
+  const CommStatus status = job.status();
+  CHECK(status.compared == 10);
+  REQUIRE(status.lateness.count(1) == 1);
+  CHECK(status.lateness.at(1).last == 9);
+  CHECK(status.lateness.at(1).lost_ns == 9000);
+}
+
+}  // namespace
+}  // namespace tutti::tools

@@ -1,0 +1,247 @@
+// tutti status: what the ranks on this host do, and which rank the others wait for.
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tools/command.h"
+#include "tools/status/trace.h"
+#include "tools/status/waiting.h"
+
+namespace tutti::tools {
+namespace {
+
+using exec::flight::Seen;
+using nlohmann::ordered_json;
+
+struct StatusOptions {
+  std::vector<std::string> only;  // Process ids and names of jobs; empty: all.
+  double stuck_s = 10;
+  bool watch = false, json = false, calls = false;
+  std::string trace;  // A file to write; empty: none.
+};
+
+bool is_wanted(const FoundTrack& one, const std::vector<std::string>& only) {
+  return only.empty() || std::ranges::any_of(only, [&](const std::string& name) {
+           return name == std::to_string(one.pid) || name == one.track.job;
+         });
+}
+
+/// Keeps communicators of which any rank is wanted: the others show which rank it waits for.
+void keep_wanted(std::vector<CommStatus>& comms, const std::vector<std::string>& only) {
+  std::erase_if(comms, [&](const CommStatus& comm) {
+    return std::ranges::none_of(
+        comm.by_rank, [&](const auto& rank) { return is_wanted(*rank.second.found, only); });
+  });
+}
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+std::string cut(const std::string& text, std::size_t most) {
+  return text.size() <= most ? text : text.substr(0, most - 3) + "...";
+}
+
+std::string last_text(const RankStatus& rank) {
+  if (rank.message != nullptr && !rank.in_call) return exec::flight::describe(*rank.message);
+  return rank.last_call == nullptr ? "" : exec::flight::describe(*rank.last_call);
+}
+
+std::string state_text(const RankStatus& rank, std::int64_t now_ns) {
+  if (rank.found->stopped) return "stopped";
+  const std::string age =
+      rank.since_ns == 0 ? "" : fmt::format(", {:.1f} s", seconds(now_ns - rank.since_ns));
+  if (rank.awaited >= 0) return fmt::format("waits for {}{}", rank.awaited, age);
+  if (rank.in_call) return "in it" + age;
+  if (rank.last_call == nullptr) return "no call yet";
+  return std::string(exec::flight::outcome_name(rank.last_call->state));
+}
+
+std::string slow_text(const CommStatus& comm) {
+  std::int64_t lost_ns = 0;
+  for (const auto& [rank, late] : comm.lateness) lost_ns += late.lost_ns;
+  if (lost_ns <= 0) return "";
+  const auto slowest = std::ranges::max_element(comm.lateness, [](const auto& a, const auto& b) {
+    return a.second.lost_ns < b.second.lost_ns;
+  });
+  const Lateness& late = slowest->second;
+  return fmt::format(
+      "  rank {} came last to {} of {} timed calls, {:.3f} ms late on average: {:.0f} % of the "
+      "time "
+      "lost\n",
+      slowest->first, late.last, comm.compared,
+      seconds(late.lost_ns) * 1e3 / static_cast<double>(late.last),
+      100. * static_cast<double>(late.lost_ns) / static_cast<double>(lost_ns));
+}
+
+/// The latest calls of a rank, as many as a screen has room for.
+std::string calls_text(const RankStatus& rank) {
+  constexpr std::ptrdiff_t kMost = 8;
+  const std::vector<Seen>& all = rank.found->track.entries;
+  std::string text;
+  for (auto at = all.end() - std::min<std::ptrdiff_t>(kMost, std::ssize(all)); at != all.end();
+       ++at) {
+    const std::string took =
+        at->begin_ns == 0 || at->end_ns == 0
+            ? ""
+            : fmt::format("{:.3f} ms", seconds(at->end_ns - at->begin_ns) * 1e3);
+    text += fmt::format("      {:>10}  {:<36}  {:<8} {:>10}  {}\n",
+                        at->message() ? "message" : std::to_string(at->call),
+                        cut(exec::flight::describe(*at), 36), exec::flight::outcome_name(at->state),
+                        took, cut(at->plan, 24));
+  }
+  return text;
+}
+
+std::string comm_text(const CommStatus& comm, std::int64_t now_ns, bool calls) {
+  const exec::flight::SeenTrack& track = comm.any().track;
+  std::string text =
+      fmt::format("{}{} {} on {} by {}{}, joined {:.1f} s ago\n",
+                  track.job.empty() ? "" : fmt::format("job {}: ", cut(track.job, 24)), comm.ranks,
+                  comm.ranks == 1 ? "rank" : "ranks", cut(track.host, 24), track.transport,
+                  track.devices ? " (for devices)" : "", seconds(now_ns - track.made_ns));
+  text += fmt::format("  {:>4} {:>7} {:<10} {:>8}  {:<36} {}\n", "rank", "pid", "program", "call",
+                      "which is", "state");
+  for (const auto& [number, rank] : comm.by_rank) {
+    text += fmt::format("  {:>4} {:>7} {:<10} {:>8}  {:<36} {}\n", number, rank.found->pid,
+                        cut(rank.found->program, 10),
+                        rank.last_call == nullptr ? 0 : rank.last_call->call,
+                        cut(last_text(rank), 36), state_text(rank, now_ns));
+    if (calls) text += calls_text(rank);
+  }
+  const int away = comm.ranks - static_cast<int>(comm.by_rank.size());
+  if (away > 0)
+    text += fmt::format("  {} more {} on other hosts, or ended\n", away, away == 1 ? "is" : "are");
+  if (!comm.blame.empty()) text += fmt::format("  {};\n  {}\n", comm.blame, comm.waits);
+  return text + slow_text(comm);
+}
+
+ordered_json entry_json(const Seen& seen) {
+  ordered_json json;
+  json["call"] = seen.call;
+  json["what"] = exec::flight::describe(seen);
+  json["state"] = exec::flight::outcome_name(seen.state);
+  if (seen.begin_ns != 0) json["begin_s"] = seconds(seen.begin_ns);
+  if (seen.end_ns != 0) json["end_s"] = seconds(seen.end_ns);
+  if (!seen.plan.empty()) json["plan"] = seen.plan;
+  return json;
+}
+
+ordered_json comm_json(const CommStatus& comm, std::int64_t now_ns, bool calls) {
+  const exec::flight::SeenTrack& track = comm.any().track;
+  ordered_json json{{"job", track.job},
+                    {"host", track.host},
+                    {"transport", track.transport},
+                    {"ranks", comm.ranks},
+                    {"here", ordered_json::array()}};
+  for (const auto& [number, rank] : comm.by_rank) {
+    ordered_json one{{"rank", number}, {"pid", rank.found->pid}, {"stopped", rank.found->stopped}};
+    one["call"] = rank.last_call == nullptr ? 0 : rank.last_call->call;
+    one["what"] = last_text(rank);
+    one["in_call"] = rank.in_call;
+    if (rank.in_call) one["at"] = exec::flight::to_string(rank.last_call->state.at);
+    if (rank.in_call) one["tile"] = rank.last_call->state.tile;
+    if (rank.awaited >= 0) one["waits_for"] = rank.awaited;
+    if (rank.since_ns != 0) one["seconds"] = seconds(now_ns - rank.since_ns);
+    for (const Seen& seen : rank.found->track.entries) {
+      if (calls) one["calls"].push_back(entry_json(seen));
+    }
+    json["here"].push_back(std::move(one));
+  }
+  if (comm.blocker >= 0) {
+    json["blocker"] = comm.blocker;
+    json["waiting"] = comm.waiting;
+    json["waited_s"] = seconds(comm.waited_ns);
+    json["sentence"] = comm.blame + "; " + comm.waits;
+  }
+  for (const auto& [rank, late] : comm.lateness)
+    json["late"].push_back(
+        {{"rank", rank}, {"calls", late.last}, {"lost_s", seconds(late.lost_ns)}});
+  return json;
+}
+
+int show(const StatusOptions& options) {
+  const Found found = find_tracks("/proc");
+  std::vector<CommStatus> comms = find_waiting(found);
+  keep_wanted(comms, options.only);
+  std::string text;
+  auto json = ordered_json::array();
+  bool stuck = false;
+  for (const CommStatus& comm : comms) {
+    stuck = stuck || (comm.blocker >= 0 && seconds(comm.waited_ns) > options.stuck_s);
+    if (options.json)
+      json.push_back(comm_json(comm, found.now.ns, options.calls));
+    else
+      text += (text.empty() ? "" : "\n") + comm_text(comm, found.now.ns, options.calls);
+  }
+  if (options.json) text = json.dump(2) + "\n";
+  if (!options.trace.empty()) {
+    if (const auto written = write_file(options.trace, trace_of(comms, found.now.ns)); !written) {
+      say_error("tutti status: {}\n", written.error().what);
+      return kUsage;
+    }
+  }
+  if (options.watch) put_output("\x1b[H\x1b[2J");
+  put_output(text);
+  if (comms.empty() && !options.json) {
+    const bool hidden = found.hidden > 0 && geteuid() != 0;
+    say("no rank {}here{}\n", options.only.empty() ? "" : "of that name ",
+        hidden ? "; those of other users are seen by root alone" : "");
+  }
+  if (comms.empty() && !options.only.empty()) return kUsage;
+  return stuck ? 1 : 0;
+}
+
+int status(const StatusOptions& options) {
+  if (options.watch && options.json) {
+    say_error("tutti status: --watch is for people, --json for programs: give one of them\n");
+    return kUsage;
+  }
+  if (const auto usable = check_outputs({{"--trace", options.trace}}); !usable) {
+    say_error("tutti status: {}\n", usable.error().what);
+    return kUsage;
+  }
+  int code = show(options);
+  while (options.watch && output_failure() == 0) {
+    flush_output();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    code = show(options);
+  }
+  return code;
+}
+
+}  // namespace
+
+void define_status(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "status", "Show what the ranks on this host do, and which rank the others wait for");
+  auto options = std::make_shared<StatusOptions>();
+  command->add_option("only", options->only, "Process ids of ranks, or names of jobs; none: all")
+      ->type_name("PID|JOB");
+  command
+      ->add_option("--stuck", options->stuck_s,
+                   "The exit code is 1 if a rank waits for longer (default 10)")
+      ->type_name("SECONDS")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--calls", options->calls, "Also the latest calls of each rank; JSON: all");
+  command->add_flag("--watch", options->watch, "Again every second, until interrupted");
+  command->add_flag("--json", options->json, "As JSON, for programs");
+  command->add_option("--trace", options->trace, "Write the latest calls as a trace for Perfetto")
+      ->type_name("FILE");
+  command->footer(
+      "Examples:\n"
+      "  tutti status                   all jobs of this user on this host\n"
+      "  tutti status demo --watch      the job that TUTTI_JOB names\n"
+      "  tutti status 4711 --calls      the communicators of a process, and their latest calls\n"
+      "  tutti status --trace calls.json   then open it in ui.perfetto.dev or chrome://tracing\n"
+      "  tutti status --stuck 60 || ... for scripts: 0 nobody waits that long, 1 a rank does,\n"
+      "                                 2 no such process or job");
+  command->callback([options, &exit_code] { exit_code = status(*options); });
+}
+
+}  // namespace tutti::tools

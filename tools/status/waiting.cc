@@ -1,0 +1,156 @@
+#include "tools/status/waiting.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace tutti::tools {
+namespace {
+
+using exec::flight::Seen;
+
+// A message that was posted just now is not yet waited for.
+constexpr std::int64_t kLongMessageNs = 50'000'000;
+
+RankStatus status_of(const FoundTrack& found, std::int64_t now_ns) {
+  RankStatus rank{.found = &found};
+  for (const Seen& seen : found.track.entries) {
+    if (!seen.message()) rank.last_call = &seen;
+    if (seen.message() && seen.running() && rank.message == nullptr) rank.message = &seen;
+  }
+  rank.in_call = rank.last_call != nullptr && rank.last_call->running();
+  if (rank.in_call) {
+    rank.awaited = rank.last_call->state.awaited;
+    rank.since_ns = rank.last_call->begin_ns;
+  } else if (rank.message != nullptr && now_ns - rank.message->begin_ns > kLongMessageNs) {
+    rank.awaited = rank.message->peer();
+    rank.since_ns = rank.message->begin_ns;
+  }
+  return rank;
+}
+
+/// The end of the chain of ranks that begins at `rank`; of a circle, its lowest rank.
+int end_of_chain(const CommStatus& comm, int rank) {
+  std::vector<int> chain;
+  for (;;) {
+    const auto again = std::find(chain.begin(), chain.end(), rank);
+    if (again != chain.end()) return *std::min_element(again, chain.end());
+    chain.push_back(rank);
+    const auto found = comm.by_rank.find(rank);
+    if (found == comm.by_rank.end() || found->second.awaited < 0) return rank;
+    rank = found->second.awaited;
+  }
+}
+
+std::string call_text(const RankStatus& waiting) {
+  if (!waiting.in_call) return exec::flight::describe(*waiting.message);
+  return fmt::format("call {} ({})", waiting.last_call->call,
+                     exec::flight::describe(*waiting.last_call));
+}
+
+std::string names(const std::vector<int>& ranks) {
+  constexpr std::size_t kMost = 8;
+  const std::size_t named = std::min(ranks.size(), kMost);
+  return fmt::format(
+      "{} {}{}", ranks.size() == 1 ? "rank" : "ranks",
+      fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+      named < ranks.size() ? ", ..." : "");
+}
+
+/// What the blocking rank does, or fails to do, for `waiting`, which waits for it.
+std::string blocker_text(const CommStatus& comm, const RankStatus& waiting) {
+  const std::string name = fmt::format("rank {}", comm.blocker);
+  const auto found = comm.by_rank.find(comm.blocker);
+  if (found == comm.by_rank.end()) {
+    const bool here = comm.any().track.local_ranks == comm.ranks;
+    return name + (here ? " has no process any more" : " has no process on this host");
+  }
+  const RankStatus& blocker = found->second;
+  if (blocker.found->stopped)
+    return fmt::format("{} is stopped by a signal or a debugger (pid {}), before the end of {}",
+                       name, blocker.found->pid, call_text(waiting));
+  if (blocker.awaited >= 0)
+    return fmt::format("{} waits for rank {} in {}", name, blocker.awaited, call_text(blocker));
+  if (!waiting.in_call) return fmt::format("{} has not answered {}", name, call_text(waiting));
+  const std::uint64_t call = waiting.last_call->call;
+  const std::uint64_t made = blocker.last_call == nullptr ? 0 : blocker.last_call->call;
+  if (made < call && !blocker.in_call)
+    return fmt::format("{} has not made {}", name, call_text(waiting));
+  return fmt::format("{} is in {}", name, blocker.in_call ? call_text(blocker) : "its own code");
+}
+
+void find_blocker(CommStatus& comm, std::int64_t now_ns) {
+  std::map<int, std::vector<int>> ends;
+  for (const auto& [rank, status] : comm.by_rank) {
+    if (status.awaited < 0) continue;
+    const int end = end_of_chain(comm, rank);
+    if (end != rank) ends[end].push_back(rank);
+  }
+  if (ends.empty()) return;
+  const auto most = std::max_element(ends.begin(), ends.end(), [](const auto& a, const auto& b) {
+    return a.second.size() < b.second.size();
+  });
+  comm.blocker = most->first;
+  comm.waiting = most->second;
+  const RankStatus* direct = nullptr;
+  for (const int rank : comm.waiting) {
+    const RankStatus& status = comm.by_rank.at(rank);
+    if (status.since_ns != 0) comm.waited_ns = std::max(comm.waited_ns, now_ns - status.since_ns);
+    if (status.awaited == comm.blocker && direct == nullptr) direct = &status;
+  }
+  if (direct == nullptr) direct = &comm.by_rank.at(comm.waiting.front());
+  comm.blame = blocker_text(comm, *direct);
+  comm.waits = fmt::format("{} {} for it since {:.1f} s", names(comm.waiting),
+                           comm.waiting.size() == 1 ? "waits" : "wait",
+                           static_cast<double>(comm.waited_ns) / 1e9);
+}
+
+void find_lateness(CommStatus& comm) {
+  struct Arrivals {
+    std::size_t ranks = 0;
+    std::int64_t first_ns = 0, last_ns = 0;
+    int last = -1;
+  };
+  std::map<std::uint64_t, Arrivals> calls;  // By number.
+  for (const auto& [rank, status] : comm.by_rank) {
+    for (const Seen& seen : status.found->track.entries) {
+      if (seen.message() || seen.begin_ns == 0) continue;
+      Arrivals& call = calls[seen.call];
+      if (call.ranks++ == 0) call.first_ns = call.last_ns = seen.begin_ns, call.last = rank;
+      call.first_ns = std::min(call.first_ns, seen.begin_ns);
+      if (seen.begin_ns > call.last_ns) call.last_ns = seen.begin_ns, call.last = rank;
+    }
+  }
+  for (const auto& [number, call] : calls) {
+    if (call.ranks < 2 || call.ranks != comm.by_rank.size()) continue;
+    ++comm.compared;
+    Lateness& late = comm.lateness[call.last];
+    ++late.last;
+    late.lost_ns += call.last_ns - call.first_ns;
+  }
+}
+
+}  // namespace
+
+std::vector<CommStatus> find_waiting(const Found& found) {
+  std::map<std::array<std::uint64_t, 2>, CommStatus> by_name;
+  for (const FoundTrack& one : found.tracks) {
+    CommStatus& comm = by_name[one.track.communicator];
+    comm.ranks = std::max(comm.ranks, one.track.ranks);
+    comm.by_rank[one.track.rank] = status_of(one, found.now.ns);
+  }
+  std::vector<CommStatus> comms;
+  for (auto& [name, comm] : by_name) {
+    find_blocker(comm, found.now.ns);
+    find_lateness(comm);
+    comms.push_back(std::move(comm));
+  }
+  std::stable_sort(comms.begin(), comms.end(), [](const CommStatus& a, const CommStatus& b) {
+    return a.any().track.made_ns < b.any().track.made_ns;
+  });
+  return comms;
+}
+
+}  // namespace tutti::tools
