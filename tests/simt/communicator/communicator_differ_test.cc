@@ -124,7 +124,10 @@ std::string differ(const Call& one, const Call& other, std::size_t ranks,
     if (must && outcome.first.empty()) wrong += name + " was not told in the call";
     if (outcome.next.empty()) wrong += name + " was not told at its next call";
     if (!outcome.mismatch) wrong += name + " was told otherwise: " + outcome.first + outcome.next;
-    if (outcome.next.find("'s call 1, ") == std::string::npos && !one.message && !other.message)
+    // Between hosts the other rank's call may come too late to be named (docs/devices.md).
+    const bool named = outcome.next.find("'s call 1, ") != std::string::npos;
+    const bool alone = outcome.next.find(" met another call of rank ") != std::string::npos;
+    if (!named && (network.empty() || !alone) && !one.message && !other.message)
       wrong += name + ": " + outcome.next;
   }
   if (Clock::now() - begin > std::chrono::seconds(10)) wrong += "; it took too long";
