@@ -93,12 +93,12 @@ TUTTI_DEVICE Bits<kBytes> load_unit(const Resolved& source, const Position& posi
       while (!failed && !load_line(at, position.flag_lane(), source.flag, data)) {
         failed = __any_sync(~0u, watch.gives_up(source.peer) ? 1 : 0) != 0;
       }
-      watch.got_room();
 #pragma unroll
       for (std::size_t w = 0; w < (kBytes < 16 ? kBytes / 4 : 4); ++w) {
         bits.word[i * 4 + w] = data.word[w];
       }
     }
+    failed = __any_sync(~0u, failed || !watch.met(source.peer) ? 1 : 0) != 0;
   }
   return bits;
 }
