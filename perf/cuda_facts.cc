@@ -17,6 +17,7 @@
 #include "algorithms/algorithm.h"
 #include "cuda/driver/kernels.h"
 #include "cuda/driver/memory.h"
+#include "cuda/driver/share.h"
 #include "cuda/mesh/mesh.h"
 #include "perf/cuda_facts.h"
 #include "perf/cuda_table.h"
@@ -85,6 +86,7 @@ struct Deed {
   std::function<void()> undo = [] {};
 };
 
+/// It has more than 20 functions: one or two for each fact.
 class Probe {
  public:
   Probe(Table& table, milliseconds patience, std::size_t count)
@@ -98,7 +100,8 @@ class Probe {
     // None may be loaded while another one waits.
     for (const void* kernel :
          {facts::empty_kernel(), facts::spin_kernel(), facts::ping_pong_kernel(),
-          facts::chase_kernel(), facts::copy_kernel(), facts::release_kernel()}) {
+          facts::chase_kernel(), facts::copy_kernel(), facts::release_kernel(),
+          facts::lines_kernel()}) {
       cudaFuncAttributes attributes;
       TUTTI_RETURN_IF_ERROR(
           cuda_status(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel"));
@@ -124,6 +127,11 @@ class Probe {
     row("release_us: 16 bytes, a barrier and a release",
         [&](auto& what) { return tile(what, release, 16); });
     row("barriers_us: 16 bytes and a barrier", [&](auto& what) { return tile(what, copy, 16); });
+    row("lines_us: lines of 128 bytes, and a flag back",
+        [&](auto& what) { return lines(what, 0); });
+    if (peer_device() > 0)
+      row("lines of 128 bytes to a peer, and a flag back",
+          [&](auto& what) { return lines(what, peer_device()); });
     for (const std::size_t bytes : {std::size_t{1024}, kTile})
       row(fmt::format("a step of the interpreter, slots of {}", bytes),
           [&](auto& what) { return step(what, bytes); });
@@ -346,6 +354,50 @@ class Probe {
         timed([&](std::size_t) { return launch(kernel, arguments, facts::kThreads, one_[0]); },
               one_));
     return add(what, times, static_cast<double>(count_), bytes == kTile ? 2 * bytes : 0);
+  }
+
+  /// Another device that this one reaches, and which reaches it; 0: there is none.
+  static int peer_device() {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < 2) return 0;
+    const bool joined = exec::enable_peer_access(0, 1) && exec::enable_peer_access(1, 0);
+    return joined ? 1 : 0;
+  }
+
+  /// Whether a line that eight threads store in one instruction is ever seen in part by the reader
+  /// on that device, in whose memory the lines are.
+  Status lines(const std::string& what, int reader) {
+    constexpr std::size_t kLines = facts::kThreads * 16, kCounts = facts::kThreads * 8;
+    TUTTI_TRY(CudaMemory lines, CudaMemory::allocate(reader, kLines + kCounts));
+    TUTTI_TRY(CudaMemory flags, CudaMemory::allocate(0, 4096));
+    const std::vector<std::byte> none(std::max(kLines + kCounts, std::size_t{4096}));
+    const Streams sides({0, reader});
+    std::uint64_t torn = 0;
+    const auto enqueue = [&](std::size_t side) -> Status {
+      if (side == 0) {
+        TUTTI_RETURN_IF_ERROR(lines.write(0, none.data(), kLines + kCounts));
+        TUTTI_RETURN_IF_ERROR(flags.write(0, none.data(), 4096));
+      }
+      Arguments arguments;
+      arguments.to = lines.data();
+      arguments.from = side == 0 ? nullptr : lines.data() + kLines;
+      arguments.mine = arguments.theirs = reinterpret_cast<std::uint64_t*>(flags.data());
+      arguments.count = count_;
+      arguments.patience = nanoseconds(10 * patience_);
+      const exec::OnDevice on(side == 0 ? 0 : reader);
+      return launch(facts::lines_kernel(), arguments, facts::kThreads, sides[side]);
+    };
+    std::vector<double> times;
+    for (int round = 0; round < 6; ++round) {
+      TUTTI_TRY(const double us, sides.microseconds(enqueue));
+      if (round > 0) times.push_back(us);
+      std::uint64_t counts[facts::kThreads];
+      TUTTI_RETURN_IF_ERROR(lines.read(kLines, counts, sizeof counts));
+      for (const std::uint64_t one : counts) torn += one;
+    }
+    table_.add({.what = what + ", seen in part",
+                .note = fmt::format("{} of {}", torn, 6 * count_ * facts::kThreads)});
+    return add(what, times, static_cast<double>(count_));
   }
 
   /// Two ranks, one lane: each step of a tile sends a slot or takes one.

@@ -1,6 +1,7 @@
 // The kernels of the probe (cuda_facts.h).
 #include "perf/cuda_facts.h"
 
+#include "tutti/detail/device_common.h"
 #include "tutti/detail/prim.h"
 
 namespace tutti::facts {
@@ -78,6 +79,38 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+/// Each warp has 4 lines of its own in `to`. One block writes them, the other one looks for halves.
+__global__ void __launch_bounds__(kThreads, 1) lines(const __grid_constant__ Arguments arguments) {
+  const unsigned lane = threadIdx.x % kWarpLanes, warp = threadIdx.x / kWarpLanes;
+  const bool writes = arguments.from == nullptr, flag_lane = lane % 8 == 7;
+  std::byte* const at = arguments.to + threadIdx.x * sizeof(Vector16);
+  std::uint64_t* const mine = arguments.mine + warp * 16;
+  std::uint64_t torn = 0;
+  bool gave_up = false;
+  for (std::uint64_t round = 1; round <= arguments.count && !gave_up; ++round) {
+    const auto word = static_cast<std::uint32_t>(round);
+    if (writes) {
+      store_line(at, {{word, word, word, word}}, flag_lane, round);
+      // All lanes of the warp go on once one of them has seen that the line was read.
+      const bool read = lane != 0 || wait_for(mine, round, arguments.patience);
+      gave_up = __any_sync(~0u, read ? 0 : 1) != 0;
+      continue;
+    }
+    Vector16 data = {};
+    const std::uint64_t begin = now_ns();
+    while (!gave_up && !load_line(at, flag_lane, round, data))
+      gave_up = __any_sync(~0u, now_ns() - begin > arguments.patience ? 1 : 0) != 0;
+    bool whole = true;
+    for (const std::uint32_t found : data.word) whole &= flag_lane || found == word;
+    torn += whole ? 0 : 1;
+    __syncwarp();
+    // release: the warp's loads are over before the line is written anew.
+    if (lane == 0) store_release(arguments.theirs + warp * 16, round);
+  }
+  // What the host reads; a writer has none. A line that never came counts as well.
+  if (!writes) store(arguments.from + threadIdx.x * sizeof torn, torn + (gave_up ? 1 : 0));
+}
+
 }  // namespace
 
 const void* empty_kernel() { return TUTTI_KERNEL_HANDLE(empty); }
@@ -85,6 +118,7 @@ const void* spin_kernel() { return TUTTI_KERNEL_HANDLE(spin); }
 const void* ping_pong_kernel() { return TUTTI_KERNEL_HANDLE(ping_pong); }
 const void* chase_kernel() { return TUTTI_KERNEL_HANDLE(chase); }
 const void* copy_kernel() { return TUTTI_KERNEL_HANDLE(copy); }
+const void* lines_kernel() { return TUTTI_KERNEL_HANDLE(lines); }
 const void* release_kernel() { return TUTTI_KERNEL_HANDLE(release); }
 
 }  // namespace tutti::facts

@@ -30,5 +30,8 @@ const void* chase_kernel();
 const void* copy_kernel();
 /// The same, and one thread releases a flag behind each.
 const void* release_kernel();
+/// A block stores lines of 128 bytes `count` times, eight threads each, and waits until the other
+/// one has seen each; that has `from`, where it says how many each thread saw in part.
+const void* lines_kernel();
 
 }  // namespace tutti::facts

@@ -66,6 +66,7 @@ struct Settings {
   std::size_t launch_queue = 1024;  // Commands that a stream holds until the host has to wait.
   // For devices: writes of network cards are only seen after a flush, and there is a flush.
   bool rdma_unordered = false, rdma_flush = true;
+  bool tears_lines = false;  // The parts of a warp's line of 128 bytes arrive in any order.
   bool dma_buf = false;  // Their memory has descriptors for cards, also where the machine says no.
 };
 /// From the environment, and from the machine that is pretended (machine.cc).

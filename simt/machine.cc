@@ -88,6 +88,15 @@ void set_machine(Settings& read) {
   }
 }
 
+/// GPUs on which NCCL takes no lines of 128 bytes (src/graph/tuning.cc) may tear them.
+bool tears_lines() {
+  constexpr int kKeepLines[] = {70, 80, 90, 100};
+  const auto& gpus = machine().cuda.gpus;
+  return std::any_of(gpus.begin(), gpus.end(), [&](const topology::CudaGpu& gpu) {
+    return std::find(std::begin(kKeepLines), std::end(kKeepLines), gpu.sm) == std::end(kKeepLines);
+  });
+}
+
 double number(const char* name, double otherwise) {
   const char* text = std::getenv(name);
   return text != nullptr ? std::strtod(text, nullptr) : otherwise;
@@ -101,6 +110,7 @@ Settings from_environment() {
   read.timeout_s = number("SIMT_TIMEOUT", read.timeout_s);
   read.devices = std::max(0, static_cast<int>(number("SIMT_DEVICES", 0)));
   set_machine(read);
+  read.tears_lines = tears_lines();
   read.multiprocessors =
       std::max(1, static_cast<int>(number("SIMT_MULTIPROCESSORS", read.multiprocessors)));
   read.time_slice_s = 1e-3 * number("SIMT_TIME_SLICE", 0);
