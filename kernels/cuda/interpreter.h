@@ -65,6 +65,18 @@ constexpr std::size_t units_in_slot(SlotFormat format, std::size_t slot_bytes,
   return 0;
 }
 
+/// Data of the types that have units of 16 bytes, in a slot.
+constexpr std::size_t data_in_slot(SlotFormat format, std::size_t slot_bytes) {
+  return units_in_slot(format, slot_bytes, 16) * 16;
+}
+
+/// Rings whose slots have flags beside their data, on so many lanes.
+struct RingSet {
+  SlotFormat format = SlotFormat::kPacked;
+  std::uint32_t lanes = 0;
+  std::size_t slot_bytes = 0;
+};
+
 /// One end of a ring, in its rank's memory; its position survives launches.
 struct RingEnd {
   std::byte* slots = nullptr;

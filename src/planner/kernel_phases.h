@@ -1,7 +1,7 @@
 // File: planner/kernel_phases.h: how long the phases of a step of this library's kernels take
 // (kernels/cuda/interpret.h), and what follows for a slot and a hop: the one place for these
-// figures. Simulations over the protocols "slots", "packed" and "multimem" and the choices of
-// device communicators (cuda/comm/select.h) are made of them.
+// figures. Simulations over the protocols "slots", "packed", "lines" and "multimem" and the choices
+// of device communicators (cuda/comm/select.h) are made of them.
 //
 // No GPU has been measured yet. Each figure says whose it is; perf/cuda_facts measures what is
 // marked with a star, and its figures replace these.
@@ -38,6 +38,9 @@ struct KernelPhases {
   double network_us = 14;
   /// * Data beside their flags (packed lines): a flight and half a poll, as NCCL's "LL" (hwLat).
   double packed_us = 0.6, packed_pcie_us = 1, packed_network_us = 2.7;
+  /// * The same of a line of 128 bytes over NVLink, all of which has to be there: a vote of the
+  /// warp more, assumed. NCCL's "LL128" has 1.9 us (hwLat), in which its warps also reorder data.
+  double lines_us = packed_us + 0.1;
   /// A copy of a stream's between devices, from the end of the operation before to its first byte:
   /// assumed, some 5 us. And a call's copies go on so many streams at a time.
   double copy_engine_us = 5;
@@ -49,7 +52,7 @@ struct KernelPhases {
 
   /// What a step takes its lane besides its bytes.
   constexpr double slots_lane_us() const { return look_up_us + barriers_us + release_us; }
-  constexpr double packed_lane_us() const { return look_up_us + barriers_us; }
+  constexpr double flagged_lane_us() const { return look_up_us + barriers_us; }
   /// A hop over PCI Express: the flag's, and what its fence takes more.
   constexpr double pcie_us() const { return flag_us + 3 * pcie_flight_us; }
 };

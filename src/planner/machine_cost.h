@@ -43,8 +43,8 @@ struct Protocol {
 
 /// Those whose figures are published: NCCL's, and what ranks on CPUs do.
 std::span<const Protocol> protocols();
-/// Those of this library's kernels, predicted (kernel_phases.h): "slots", "packed" (lines with
-/// their flags), "multimem" (multicast memory).
+/// Those of this library's kernels, predicted (kernel_phases.h): "slots", "packed" (half of a slot
+/// are flags), "lines" (a flag for each 128 bytes), "multimem" (multicast memory).
 std::span<const Protocol> kernel_protocols();
 /// One of either.
 const Protocol* find_protocol(std::string_view name);

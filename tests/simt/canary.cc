@@ -8,6 +8,7 @@
 //   simt_canary list CASE...  the mistakes that can be planted there, with SIMT_MISTAKE=list
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -180,24 +181,25 @@ plan::Plan plan_of(const char* algorithm) {
                {Collective::kAllReduce, kRanks});
 }
 
-/// `packed`: over packed slots, on a mesh that has others too.
+/// `format`: over those of the mesh's slots; none: over its own.
 std::string run_plan(test::DeviceRanks& ranks, const test::Case& test, const char* algorithm,
-                     bool packed) {
-  auto loaded = ranks.mesh().load(plan_of(algorithm), packed);
+                     std::optional<cuda::SlotFormat> format = {}) {
+  auto loaded = ranks.mesh().load(plan_of(algorithm), format);
   return loaded ? ranks.run(*loaded, test, 1, 2) : loaded.error().to_string();
 }
 std::string run_plans(test::DeviceRanks& ranks, const test::Case& test) {
   for (const char* algorithm : kAlgorithms) {
-    if (std::string wrong = run_plan(ranks, test, algorithm, false); !wrong.empty()) return wrong;
+    if (std::string wrong = run_plan(ranks, test, algorithm); !wrong.empty()) return wrong;
   }
   return "";
 }
 
-/// Calls over packed slots and over others, one after the other.
+/// Calls over slots of all formats, one after the other.
 std::string run_mixed(test::DeviceRanks& ranks, const test::Case& test) {
   for (const char* algorithm : kAlgorithms) {
-    for (const bool packed : {true, false, true}) {
-      if (std::string wrong = run_plan(ranks, test, algorithm, packed); !wrong.empty())
+    using enum cuda::SlotFormat;
+    for (const auto format : {kPacked, kSimple, kLine, kPacked, kLine}) {
+      if (std::string wrong = run_plan(ranks, test, algorithm, format); !wrong.empty())
         return wrong;
     }
   }
@@ -248,8 +250,7 @@ std::string run(const CanaryCase& one) {
   options.slot_bytes = 1024;
   options.format = one.format;
   if (one.format == cuda::SlotFormat::kSimple) {
-    options.packed_lanes = 1;
-    options.packed_slot_bytes = 1024;
+    options.more = {{kPacked, 1, 1024}, {kLine, 1, 1024}};
   }
   options.threads = test::kThreads;
   options.timeout = std::chrono::seconds(2);

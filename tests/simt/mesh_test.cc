@@ -50,8 +50,7 @@ exec::CudaMeshOptions options_for(int ranks, SlotFormat format) {
   options.slot_bytes = 2048;
   options.format = format;
   if (format == SlotFormat::kSimple) {  // Plans take these rings and those in turn.
-    options.packed_lanes = 3;
-    options.packed_slot_bytes = 1024;
+    options.more = {{SlotFormat::kPacked, 3, 1024}, {SlotFormat::kLine, 3, 1024}};
   }
   options.threads = 64;
   return options;
@@ -80,8 +79,10 @@ std::size_t count_for(std::uint64_t random) {
 // Says "unsupported" of what kernels don't take, which is no complaint.
 std::string run_plan(DeviceRanks& ranks, const Plan& plan, const Case& test, std::uint64_t seed,
                      int& ran) {
-  const bool packed = ranks.mesh().rings().options().packed_lanes > 0 && seed % 2 == 0;
-  auto loaded = ranks.mesh().load(plan, packed);
+  const auto& more = ranks.mesh().rings().options().more;
+  const std::size_t turn = seed % (more.size() + 1);  // The own rings, or those of another format.
+  auto loaded =
+      turn == 0 ? ranks.mesh().load(plan) : ranks.mesh().load(plan, more[turn - 1].format);
   if (!loaded) {
     return loaded.error().code == Code::kUnsupported ? "" : loaded.error().to_string();
   }
@@ -331,6 +332,46 @@ TEST_CASE("waits end: at their deadline, or when someone says so") {
       REQUIRE(status.error().code == (abort ? Code::kAborted : Code::kTimeout));
       if (!abort) REQUIRE(status.error().peer == Rank{0});
       REQUIRE(ranks->mesh().rings().check(0));
+    }
+  }
+}
+
+TEST_CASE("calls that differ end at their first tile, in every slot format") {
+  constexpr float kUntouched = -1e30F;
+  for (const SlotFormat format : cuda::kSlotFormats) {
+    std::string complaint;
+    const auto ranks = DeviceRanks::open(options_for(2, format), complaint);
+    REQUIRE(complaint == "");
+    auto loaded = ranks->mesh().load(
+        build(*find_algorithm(Collective::kAllReduce, "one_shot"), {Collective::kAllReduce, 2}));
+    REQUIRE(loaded);
+    Case test;
+    test.count = 2053;  // Several tiles.
+    test.ranks = 2;
+    const auto inputs = DeviceRanks::make_inputs(test, 1);
+    std::vector<std::unique_ptr<DeviceRanks::DeviceBuffers>> buffers;
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      buffers.push_back(std::make_unique<DeviceRanks::DeviceBuffers>(ranks->device(rank), test,
+                                                                     rank, inputs[rank]));
+      REQUIRE(said(buffers[rank]->output_memory.write((test.count - 1) * sizeof kUntouched,
+                                                      &kUntouched, sizeof kUntouched)) == "");
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto me = static_cast<std::size_t>(rank);
+      exec::CudaCall call = ranks->call_of(test, me, buffers);
+      if (rank == 1) call.op = ReduceOp::kMax;
+      REQUIRE(said(ranks->mesh().launch(rank, *loaded, call, ranks->stream(me))) == "");
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+      REQUIRE(said(cudaStreamSynchronize(ranks->stream(static_cast<std::size_t>(rank)))) == "");
+      const Status status = ranks->mesh().rings().check(rank);
+      INFO(cuda::to_string(format) << ", rank " << rank << ": " << said(status));
+      REQUIRE(!status);
+      CHECK(status.error().code == Code::kMismatch);
+      float last = 0;
+      const auto& memory = buffers[static_cast<std::size_t>(rank)]->output_memory;
+      REQUIRE(said(memory.read((test.count - 1) * sizeof last, &last, sizeof last)) == "");
+      CHECK(last == kUntouched);
     }
   }
 }

@@ -409,7 +409,7 @@ TEST_CASE("small messages are eager as far as no plan is faster") {
     REQUIRE(found);
     return *found;
   };
-  CHECK(limit("hgx-h100") >= std::size_t{32} << 10);  // Beyond, plans over packed slots.
+  CHECK(limit("hgx-h100") == std::size_t{8} << 10);  // Beyond, plans over lines.
   // Each rank sends all it has to each other one, past sockets that all share.
   CHECK(limit("pcie-8") >= 1024);
   CHECK(limit("pcie-8") < std::size_t{64} << 10);

@@ -79,6 +79,43 @@ bool are_offered(const std::vector<planner::Candidate>& ways) {
                      [](const auto& way) { return way.algorithm->name == "packed_trees"; });
 }
 
+TEST_CASE("slots with flags are where devices keep them whole, and take a bounded memory") {
+  const auto formats = [](const DeviceMachine& machine) {
+    std::vector<cuda::SlotFormat> all;
+    for (const cuda::RingSet& set : planner::flagged_rings(machine)) {
+      all.push_back(set.format);
+      CHECK(set.lanes * machine.device_of.size() * 4 * set.slot_bytes <= std::size_t{8} << 20);
+      CHECK(set.slot_bytes % 1024 == 0);
+    }
+    return all;
+  };
+  using enum cuda::SlotFormat;
+  const std::vector both = {kPacked, kLine}, packed = {kPacked};
+  for (const int ranks : {2, 8, 9, 32}) {
+    DeviceMachine machine = plain(ranks, DeviceLink::kNvlink);
+    CHECK(formats(machine) == packed);  // The devices are not known.
+    for (const int capability : {70, 80, 90, 100}) {
+      machine.capability = capability;
+      CHECK(formats(machine) == both);
+    }
+    for (const int capability : {60, 75, 86, 89, 103, 120}) {
+      machine.capability = capability;
+      CHECK(formats(machine) == packed);
+    }
+    machine.capability = 90;
+    machine.slot_bytes = 2048;
+    CHECK(planner::flagged_rings(machine).back().slot_bytes <= 2048);
+    for (const DeviceLink link : {DeviceLink::kPcie, DeviceLink::kSame}) {
+      machine.links[1] = link;
+      CHECK(formats(machine) == packed);
+    }
+    for (const DeviceLink link : {DeviceLink::kHost, DeviceLink::kNetwork}) {
+      machine.links[1] = link;
+      CHECK(formats(machine).empty());
+    }
+  }
+}
+
 TEST_CASE("where links are alike nothing is asked of them") {
   for (const auto link : {DeviceLink::kNvlink, DeviceLink::kPcie, DeviceLink::kHost}) {
     for (const int ranks : {1, 2, 5, 8}) {

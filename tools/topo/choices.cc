@@ -28,13 +28,6 @@ std::string machine_text(const std::string& name) {
   return last.size() <= 24 ? last : last.substr(0, 22) + "..";
 }
 
-std::string name_of(const TimedChoice& choice) {
-  return fmt::format("{}{}", choice.algorithm,
-                     choice.eager    ? " (eager)"
-                     : choice.packed ? "*"
-                                     : "");
-}
-
 constexpr char kRow[] = "{:<24} {:>5}  {:<19} {:>7}  {:<19} {:>9} {:>6}\n";
 
 std::string row_of(const std::string& machine, const DeviceChoice& choice) {
@@ -149,7 +142,8 @@ void define_topo_choices(CLI::App& app, int& exit_code) {
       "A collective of float32 between all GPUs of a host. Both choices are timed by the\n"
       "simulator, out of what kernels of devices can run: plans over slots; the one-shot kernel "
       "of\n"
-      "the eager path, up to 4 KiB a lane between up to 8 GPUs. *: over packed slots.\n"
+      "the eager path, up to 4 KiB a lane between up to 8 GPUs. *: over packed slots; +: over\n"
+      "lines of 128 bytes.\n"
       "Exit code: 1 if a ratio is above --most, or a file can't be read.\n"
       "Examples:\n  tutti topo choices\n  tutti topo choices dgx1-v100 topo.xml --sizes 64K,16M\n"
       "  tutti topo choices --collective broadcast --contract relaxed");

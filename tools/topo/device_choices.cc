@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,7 @@
 namespace tutti::tools {
 namespace {
 
+using cuda::SlotFormat;
 using topology::NodeId;
 using topology::NodeKind;
 
@@ -59,8 +61,11 @@ planner::DeviceMachine links_within(const topology::Graph& graph) {
                                           : planner::DeviceLink::kPcie);
     }
   }
-  machine.packed_lanes = planner::kPackedLanes;
-  machine.packed_slot_bytes = planner::kPackedSlotBytes;
+  std::set<int> capabilities;
+  for (const NodeId gpu : gpus)
+    capabilities.insert(static_cast<int>(topology::number_fact(graph[gpu], "sm").value_or(0)));
+  if (capabilities.size() == 1) machine.capability = *capabilities.begin();
+  machine.flagged = planner::flagged_rings(machine);
   machine.direct.resize(machine.links.size());
   for (const topology::Link& link : graph.links) {
     const auto place = [&](NodeId node) {
@@ -74,15 +79,16 @@ planner::DeviceMachine links_within(const topology::Graph& graph) {
   return machine;
 }
 
-const planner::Protocol& protocol_of(bool packed) {
-  return *planner::find_protocol(packed ? "packed" : "slots");
+const planner::Protocol& protocol_of(SlotFormat format) {
+  constexpr std::string_view kNames[] = {"slots", "packed", "lines"};
+  return *planner::find_protocol(kNames[static_cast<std::size_t>(format)]);
 }
 
 constexpr std::string_view kOneShot = "one_shot";  // The algorithm of the eager path.
 
 struct Taken {
   planner::Candidate candidate;
-  bool packed = false;
+  SlotFormat format = SlotFormat::kSimple;
   const plan::Plan* plan = nullptr;
 };
 
@@ -92,12 +98,18 @@ Result<Taken> first_plan(const planner::Request& request, const planner::DeviceM
   for (const planner::Candidate& one : plans) {
     const planner::DeviceRecipe made = planner::device_recipe(one, request, machine);
     TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(made.recipe));
-    if (exec::unsuited(verified->plan).empty()) return Taken{one, made.packed, &verified->plan};
+    if (exec::unsuited(verified->plan).empty()) return Taken{one, made.format, &verified->plan};
   }
   return topology::invalid("kernels can run no plan");
 }
 
 }  // namespace
+
+std::string name_of(const TimedChoice& choice) {
+  constexpr std::string_view kMarks[] = {"", "*", "+"};
+  const std::string_view mark = kMarks[static_cast<std::size_t>(choice.format)];
+  return fmt::format("{}{}", choice.algorithm, choice.eager ? " (eager)" : mark);
+}
 
 planner::DeviceMachine device_machine(std::span<const topology::Graph* const> hosts) {
   planner::DeviceMachine machine;
@@ -122,7 +134,7 @@ planner::DeviceMachine device_machine(std::span<const topology::Graph* const> ho
   const bool alike = std::all_of(parts.begin(), parts.end(),
                                  [&](const auto& part) { return part.device_of.size() == size; });
   if (alike) machine.groups = static_cast<int>(size);
-  machine.lanes = parts.front().lanes;  // And no packed slots, as there is a network.
+  machine.lanes = parts.front().lanes;  // And no slots with flags, as there is a network.
   // With what kernels pay for a hop, what the simulator's protocol pays for one over a network.
   machine.hosts.cost = {.link = {7, 10}, .message_us = 0.3};
   machine.by_nics = machine.gpudirect = true;
@@ -160,17 +172,16 @@ DeviceChooser::DeviceChooser(const planner::DeviceMachine& machine, planner::Req
   planner::SimulateOptions options;
   options.collective = shaped_.shape.collective;
   options.contract = shaped_.contract;
-  options.slot_bytes = machine.slot_bytes;
   options.slots = machine.slots;
-  options.channels = options.most_lanes = machine.lanes;
   options.most_events = kMostEvents;
-  simulator_ =
-      std::make_unique<planner::Simulator>(machine.graph->graph, machine.graph->devices, options);
-  if (machine.packed_lanes == 0) return;
-  options.slot_bytes = machine.packed_slot_bytes / 2;  // The rest are flags.
-  options.channels = options.most_lanes = machine.packed_lanes;
-  packed_simulator_ =
-      std::make_unique<planner::Simulator>(machine.graph->graph, machine.graph->devices, options);
+  std::vector<cuda::RingSet> sets = machine.flagged;
+  sets.push_back({SlotFormat::kSimple, machine.lanes, machine.slot_bytes});
+  for (const cuda::RingSet& set : sets) {
+    options.slot_bytes = cuda::data_in_slot(set.format, set.slot_bytes);
+    options.channels = options.most_lanes = set.lanes;
+    simulators_[set.format] =
+        std::make_unique<planner::Simulator>(machine.graph->graph, machine.graph->devices, options);
+  }
 }
 
 Result<DeviceChooser> DeviceChooser::create(const planner::DeviceMachine& machine,
@@ -188,13 +199,14 @@ Result<TimedChoice> DeviceChooser::choose(std::size_t bytes) {
   TUTTI_TRY(const Taken taken, first_plan(request, machine_));
   estimate_us_ = taken.candidate.microseconds;
   if (bytes > eager_limit_) {
-    planner::Simulator& with = simulator(taken.packed);
-    return TimedChoice{false, taken.packed, taken.candidate.algorithm->name,
-                       with.microseconds(*taken.plan, protocol_of(taken.packed), bytes)};
+    planner::Simulator& with = simulator(taken.format);
+    return TimedChoice{false, taken.format, taken.candidate.algorithm->name,
+                       with.microseconds(*taken.plan, protocol_of(taken.format), bytes)};
   }
   const Algorithm* one_shot = find_algorithm(Collective::kAllReduce, kOneShot);
-  TUTTI_TRY(const auto sample, simulator_->run(*one_shot, protocol_of(true), bytes));
-  return TimedChoice{true, true, kOneShot, sample.microseconds};
+  TUTTI_TRY(const auto sample,
+            simulator(SlotFormat::kSimple).run(*one_shot, protocol_of(SlotFormat::kPacked), bytes));
+  return TimedChoice{true, SlotFormat::kPacked, kOneShot, sample.microseconds};
 }
 
 Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& machine,
@@ -213,21 +225,22 @@ Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& 
     const auto compete = [&](const TimedChoice& one) {
       if (choice.best.algorithm.empty() || one.us < choice.best.us) choice.best = one;
     };
-    const auto simulate = [&](const Algorithm& algorithm, bool eager, bool packed) -> Status {
-      TUTTI_TRY(const auto sample,
-                chooser.simulator(packed && !eager).run(algorithm, protocol_of(packed), bytes));
+    const auto simulate = [&](const Algorithm& algorithm, bool eager, SlotFormat format) -> Status {
+      planner::Simulator& with = chooser.simulator(eager ? SlotFormat::kSimple : format);
+      TUTTI_TRY(const auto sample, with.run(algorithm, protocol_of(format), bytes));
       if (!exec::unsuited(build(algorithm, sample.shape)).empty()) return ok();
-      compete({eager, packed, algorithm.name, sample.microseconds});
+      compete({eager, format, algorithm.name, sample.microseconds});
       return ok();
     };
-    for (const Algorithm* algorithm : chooser.simulator(false).candidates()) {
-      TUTTI_RETURN_IF_ERROR(simulate(*algorithm, false, false));
+    for (const Algorithm* algorithm : chooser.simulator(SlotFormat::kSimple).candidates()) {
+      TUTTI_RETURN_IF_ERROR(simulate(*algorithm, false, SlotFormat::kSimple));
       if (fits_one_shot && algorithm->name == kOneShot)
-        TUTTI_RETURN_IF_ERROR(simulate(*algorithm, true, true));
+        TUTTI_RETURN_IF_ERROR(simulate(*algorithm, true, SlotFormat::kPacked));
     }
-    if (machine.packed_lanes > 0 && bytes <= planner::kMostPackedBytes) {
-      for (const Algorithm* algorithm : chooser.simulator(true).candidates())
-        TUTTI_RETURN_IF_ERROR(simulate(*algorithm, false, true));
+    for (const cuda::RingSet& set : machine.flagged) {
+      if (bytes > planner::kMostFlaggedBytes) break;
+      for (const Algorithm* algorithm : chooser.simulator(set.format).candidates())
+        TUTTI_RETURN_IF_ERROR(simulate(*algorithm, false, set.format));
     }
     if (choice.chosen.us <= choice.best.us) choice.best = choice.chosen;
   }

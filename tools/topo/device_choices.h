@@ -6,8 +6,10 @@
 // with the slots and the lanes of the communicator.
 #pragma once
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,11 +31,13 @@ Result<planner::DeviceMachine> with_graphs(planner::DeviceMachine machine,
                                            std::span<const topology::Graph* const> hosts);
 
 struct TimedChoice {
-  bool eager = false;   // The one-shot kernel.
-  bool packed = false;  // Timed over "packed": that kernel, or a plan; else over "slots".
+  bool eager = false;  // The one-shot kernel, over packed lines.
+  cuda::SlotFormat format = cuda::SlotFormat::kSimple;
   std::string_view algorithm = {};
   double us = 0;  // As simulated.
 };
+/// "ring", "one_shot (eager)", "ring*" over packed slots, "ring+" over lines.
+std::string name_of(const TimedChoice& choice);
 
 /// What is asked for. Rooted collectives have root 0.
 struct ChoiceOf {
@@ -59,15 +63,15 @@ class DeviceChooser {
   Result<TimedChoice> choose(std::size_t bytes);
   /// What it estimates for the first of its plans, once it has chosen one for that.
   double estimate_us() const { return estimate_us_; }
-  /// With the communicator's slots, or its packed ones.
-  planner::Simulator& simulator(bool packed) { return packed ? *packed_simulator_ : *simulator_; }
+  /// With the communicator's slots of that format.
+  planner::Simulator& simulator(cuda::SlotFormat format) { return *simulators_.at(format); }
 
  private:
   DeviceChooser(const planner::DeviceMachine& machine, planner::Request shaped);
 
   const planner::DeviceMachine& machine_;
   planner::Request shaped_;
-  std::unique_ptr<planner::Simulator> simulator_, packed_simulator_;
+  std::map<cuda::SlotFormat, std::unique_ptr<planner::Simulator>> simulators_;
   std::size_t eager_limit_ = 0;
   double estimate_us_ = 0;
 };

@@ -188,14 +188,11 @@ std::string ratio(const Prediction& row, double us) {
 }
 
 std::string row_text(const Prediction& row) {
-  const auto name = [](const TimedChoice& one) {
-    return fmt::format("{}{}", one.algorithm, one.eager ? " (eager)" : one.packed ? "*" : "");
-  };
   const std::optional<TimedChoice>& mapped = row.registered;
   return fmt::format(kRow, size_text(row.bytes), time_text(row.nccl.us), row.nccl.source,
-                     time_text(row.plain.us), ratio(row, row.plain.us), name(row.plain),
+                     time_text(row.plain.us), ratio(row, row.plain.us), name_of(row.plain),
                      mapped ? time_text(mapped->us) : "-", mapped ? ratio(row, mapped->us) : "-",
-                     mapped ? name(*mapped) : "",
+                     mapped ? name_of(*mapped) : "",
                      row.multicast_us ? time_text(*row.multicast_us) : "-",
                      row.multicast_us ? ratio(row, *row.multicast_us) : "-");
 }
@@ -209,11 +206,11 @@ nlohmann::ordered_json row_json(const std::string& machine, const std::string& c
                                {"nccl_from", std::string(row.nccl.source)},
                                {"plain_us", row.plain.us},
                                {"plain", std::string(row.plain.algorithm)},
-                               {"plain_packed", row.plain.packed}};
+                               {"plain_slots", cuda::to_string(row.plain.format)}};
   if (row.registered) {
     entry["mapped_us"] = row.registered->us;
     entry["mapped"] = std::string(row.registered->algorithm);
-    entry["mapped_packed"] = row.registered->packed;
+    entry["mapped_slots"] = cuda::to_string(row.registered->format);
   }
   if (row.multicast_us) entry["multicast_us"] = *row.multicast_us;
   return entry;
@@ -226,9 +223,7 @@ Result<planner::DeviceMachine> machine_of(const std::string& name, const Predict
   if (options.lanes > 0) machine->lanes = static_cast<std::uint32_t>(options.lanes);
   if (options.slot_bytes > 0) machine->slot_bytes = options.slot_bytes;
   if (options.slots > 0) machine->slots = options.slots;
-  // As a communicator has them (cuda/comm/create.cc).
-  machine->packed_lanes = std::min(machine->lanes, machine->packed_lanes);
-  machine->packed_slot_bytes = std::min(machine->slot_bytes, machine->packed_slot_bytes);
+  machine->flagged = planner::flagged_rings(*machine);
   return *std::move(machine);
 }
 
@@ -244,7 +239,8 @@ Result<int> predict(Predict options) {
       TUTTI_TRY(const auto found, predicted(name, machine, word, sizes));
       for (const Prediction& row : found) rows.push_back(row_json(name, word, row));
       if (options.json) continue;
-      say("{}, {} GPUs, {}: microseconds; x: times as fast as NCCL; *: packed slots\n\n",
+      say("{}, {} GPUs, {}: microseconds; x: times as fast as NCCL; *: packed slots; "
+          "+: lines\n\n",
           name.substr(name.rfind('/') + 1), machine.device_of.size(), word);
       say(kRow, "bytes", "NCCL", "from", "plain", "x", "", "mapped", "x", "", "multi.", "x");
       for (const Prediction& row : found) say("{}", row_text(row));
@@ -283,7 +279,7 @@ void define_topo_predict(CLI::App& app, int& exit_code) {
       "No GPU has been measured: figures of kernels are those of planner/kernel_phases.h.\n"
       "NCCL's are published runs, or its cost model where there are none (\"model\").\n"
       "plain: any buffers; mapped: registered memory; multi.: NVLink SHARP, sums in any order.\n"
-      "x: how many times as fast as NCCL; *: over packed slots.\n\nExamples:\n"
+      "x: how many times as fast as NCCL; *: over packed slots; +: over lines.\n\nExamples:\n"
       "  tutti topo predict\n"
       "  tutti topo predict hgx-h100 --collective all_reduce --sizes 8,64K,1M,256M\n"
       "  tutti topo predict hgx-h100 --lanes 32 --slot-bytes 128K");

@@ -63,6 +63,7 @@ Status fill_device_info(int device, DeviceInfo& mine) {
                  fmt::format("there is no device {}; this process sees {}", device, devices)};
   }
   TUTTI_TRY([[maybe_unused]] const CUcontext context, exec::context_of(device));
+  mine.capability = exec::capability_of(device);
   const std::string what = fmt::format("asking device {} for its identity", device);
   TUTTI_RETURN_IF_ERROR(
       exec::cuda_status(cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus - 1, device), what));
@@ -120,12 +121,6 @@ exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>&
   return options;
 }
 
-/// Where there are more than 8 ranks, slots are shorter.
-std::size_t packed_slot_bytes(std::size_t ranks) {
-  const std::size_t eights = std::bit_ceil(std::max<std::size_t>(ranks, 8)) / 8;
-  return std::max(planner::kPackedSlotBytes / eights, kGrain);
-}
-
 struct Memory {
   ExchangedStatus status;
   exec::CudaMeshHandle handle;
@@ -170,6 +165,14 @@ std::vector<int> devices_of(const std::vector<DeviceInfo>& all, const std::vecto
   return device_of;
 }
 
+/// That of all devices; 0: they differ.
+int capability_of(const std::vector<DeviceInfo>& all) {
+  const int first = all.front().capability;
+  const bool alike =
+      std::ranges::all_of(all, [first](const DeviceInfo& one) { return one.capability == first; });
+  return alike ? first : 0;
+}
+
 /// The mesh's options, for this rank.
 exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
                                    std::size_t longest_slot) {
@@ -190,14 +193,7 @@ exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
     options.staged.push_back(machine.link(me, rank) == planner::DeviceLink::kHost);
     options.remote.push_back(machine.link(me, rank) == planner::DeviceLink::kNetwork);
   }
-  const bool all_mapped = std::ranges::all_of(machine.links, [](planner::DeviceLink link) {
-    return link != planner::DeviceLink::kHost && link != planner::DeviceLink::kNetwork;
-  });
-  if (all_mapped) {
-    machine.packed_lanes = options.packed_lanes = std::min(options.lanes, planner::kPackedLanes);
-    machine.packed_slot_bytes = options.packed_slot_bytes =
-        std::min(packed_slot_bytes(machine.device_of.size()), options.slot_bytes);
-  }
+  machine.flagged = options.more = planner::flagged_rings(machine);
   return options;
 }
 
@@ -318,6 +314,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   for (const DeviceInfo& one : all)
     multiprocessors = std::min(multiprocessors, one.multiprocessors);
   TUTTI_TRY(const Transport* transport, choose_transport(peers, self.host().transport));
+  self.machine.capability = capability_of(all);
   exec::CudaMeshOptions options = mesh_options(self, multiprocessors, transport->longest_slot);
   self.machine.by_nics = transport->cards != nullptr;
   const bool any_remote = std::ranges::find(options.remote, true) != options.remote.end();

@@ -65,8 +65,8 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
         "{}\n\nTaken: packet, the one-shot kernel, as for all of up to {} bytes here.\n", heading,
         plans.eager_limit_bytes());
   TUTTI_TRY(auto list, planner::device_candidates(asked, rank.machine));
-  bool packed = false;
-  for (planner::Candidate& one : list) {  // The first that kernels can run is taken.
+  auto format = cuda::SlotFormat::kSimple;  // The taken plan's.
+  for (planner::Candidate& one : list) {    // The first that kernels can run is taken.
     if (!one.refused.empty()) break;
     if (one.multicast && multimem_of(request)) break;
     if (one.multicast) {
@@ -77,9 +77,11 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
     const planner::DeviceRecipe made = planner::device_recipe(one, asked, rank.machine);
     TUTTI_TRY(const auto* verified, planner::prepare(made.recipe));
     const Status suits = one.copy_engines ? exec::CopyEngines::suits(verified->plan)
-                                          : rank.mesh->suits(verified->plan, made.packed);
-    packed = suits && made.packed;
-    if (suits) break;
+                                          : rank.mesh->suits(verified->plan, made.format);
+    if (suits) {
+      format = made.format;
+      break;
+    }
     one.refused = suits.error().what;
   }
   std::stable_partition(list.begin(), list.end(),
@@ -90,7 +92,9 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   all.bound_words = std::move(bound.words);
   add_faster(all, asked, rank.machine);
   std::string text = planner::to_text(all, asked, heading);
-  if (packed) text += "\nThe first goes over packed slots: flags lie beside data.\n";
+  if (format != cuda::SlotFormat::kSimple)
+    text += fmt::format("\nThe first goes over {}: flags lie beside data.\n",
+                        planner::in_words(format));
   return text;
 }
 

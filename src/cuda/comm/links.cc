@@ -75,9 +75,7 @@ struct Direct {
 
 /// GB/s of an NVLink of this process's device.
 double nvlink_rate(int device) {
-  const int major = exec::attribute_of(device, cudaDevAttrComputeCapabilityMajor);
-  const int minor = exec::attribute_of(device, cudaDevAttrComputeCapabilityMinor);
-  return topology::nvlink_bandwidth(major * 10 + minor).value;
+  return topology::nvlink_bandwidth(exec::capability_of(device)).value;
 }
 
 /// Which NVLinks lead from the device to just one other; none where there is no NVML.

@@ -22,7 +22,8 @@ struct DeviceInfo {
   CUuuid uuid = {};       // and another one for each MIG instance of a GPU.
   exec::CudaName sample;  // A little of its memory, for other processes to try.
   std::int32_t multiprocessors = 0;
-  std::uint64_t token = 0;  // Rank 0's names the communicator.
+  std::int32_t capability = 0;  // As 90.
+  std::uint64_t token = 0;      // Rank 0's names the communicator.
   std::uint64_t settings = 0;
 };
 

@@ -108,7 +108,7 @@ DeviceRecipe DevicePlanCosts::recipe(const Candidate& candidate, const Request& 
   if (candidate.copy_engines) return {copies_recipe(*candidate.algorithm, request)};
   Layout layout = layout_of(*candidate.algorithm, request);
   layout.lanes = candidate.lanes;
-  return {recipe_on(*candidate.algorithm, request, layout), layout.packed};
+  return {recipe_on(*candidate.algorithm, request, layout), layout.format};
 }
 
 std::optional<std::string> DevicePlanCosts::copy_engines_refusal(const Request& request) const {
@@ -169,8 +169,15 @@ std::uint32_t DevicePlanCosts::most_lanes(const Algorithm& algorithm, const Requ
                                           const Layout& layout) const {
   const auto orders =
       static_cast<std::uint32_t>(orders_on(algorithm, request, layout.ordered).size());
-  const std::uint32_t lanes = layout.packed ? machine_.packed_lanes : machine_.lanes;
+  const std::uint32_t lanes = slots_of(layout.format).lanes;
   return std::max(1U, lanes / (own(algorithm, request) * std::max(1U, orders)));
+}
+
+cuda::RingSet DevicePlanCosts::slots_of(cuda::SlotFormat format) const {
+  for (const cuda::RingSet& set : machine_.flagged) {
+    if (set.format == format) return set;
+  }
+  return {cuda::SlotFormat::kSimple, machine_.lanes, machine_.slot_bytes};
 }
 
 const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algorithm,
@@ -191,9 +198,11 @@ const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algor
     compete({.ordered = true, .mapped = request.mapped});
   // Ranks that touch each other's buffers meet before and after: slots may be faster.
   if (request.mapped) compete({.ordered = layout.ordered});
-  if (packed_ && own(algorithm, request) <= machine_.packed_lanes &&
-      request.bytes <= kMostPackedBytes)
-    compete({.packed = true});
+  for (const cuda::RingSet& set : machine_.flagged) {
+    if (flagged_.contains(set.format) && own(algorithm, request) <= set.lanes &&
+        request.bytes <= kMostFlaggedBytes)
+      compete({.format = set.format});
+  }
   return layout;
 }
 
@@ -218,7 +227,7 @@ std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
 std::optional<double> DevicePlanCosts::time_of(const Algorithm& algorithm, const Request& request,
                                                const Layout& layout) const {
   const auto [known, fresh] = times_.try_emplace(
-      {&algorithm, request.bytes, layout.ordered, layout.mapped, layout.packed, layout.lanes});
+      {&algorithm, request.bytes, layout.ordered, layout.mapped, layout.format, layout.lanes});
   if (fresh) {
     Layout once = layout;
     once.lanes = 1;
@@ -232,12 +241,12 @@ std::optional<double> DevicePlanCosts::simulated_us(const Recipe& recipe, const 
                                                     std::size_t bytes) const {
   const auto made = prepare(recipe);
   if (!made || events_of((*made)->plan) > kMostPlanEvents) return std::nullopt;
-  plan::CostModel model = layout.packed ? *packed_ : model_;
+  const auto flagged = flagged_.find(layout.format);
+  plan::CostModel model = flagged == flagged_.end() ? model_ : flagged->second;
   model.most_lanes = layout.lanes;
   model.most_events = kMostEvents;
-  // Half of a packed slot is data.
   const std::size_t slot_bytes =
-      layout.packed ? machine_.packed_slot_bytes / 2 : machine_.slot_bytes;
+      cuda::data_in_slot(layout.format, slots_of(layout.format).slot_bytes);
   const std::size_t count =
       std::max<std::size_t>(1, bytes / blocks_of(recipe.shape) / size_of(kType));
   plan::Estimator all((*made)->plan, model, kType, slot_bytes, machine_.slots);

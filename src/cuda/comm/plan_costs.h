@@ -20,14 +20,14 @@ namespace tutti::planner {
 /// Keeps what it has estimated. Not for several threads at a time.
 class DevicePlanCosts final : public PlanCosts {
  public:
-  /// `packed`: what plans over packed slots cost, if there are such; `multicast`: what calls over
-  /// multicast memory cost. The machine has to outlive this.
+  /// `flagged`: what plans over slots with flags cost, by the formats of which there are some;
+  /// `multicast`: what calls over multicast memory cost. The machine has to outlive this.
   DevicePlanCosts(const DeviceMachine& machine, plan::CostModel model,
-                  std::optional<plan::CostModel> packed = std::nullopt,
+                  std::map<cuda::SlotFormat, plan::CostModel> flagged = {},
                   std::unique_ptr<const DevicePlanCosts> multicast = nullptr)
       : machine_(machine),
         model_(std::move(model)),
-        packed_(std::move(packed)),
+        flagged_(std::move(flagged)),
         multicast_(std::move(multicast)) {}
 
   std::string_view overrides() const override { return machine_.overrides; }
@@ -46,11 +46,11 @@ class DevicePlanCosts final : public PlanCosts {
 
  private:
   /// On the request's orders or as ranks are; over slots alone, or in what peers map of the
-  /// buffers; over packed slots; and so many times.
+  /// buffers; over slots of a format; and so many times.
   struct Layout {
     bool ordered = false;
     plan::Mapped mapped = {};
-    bool packed = false;
+    cuda::SlotFormat format = cuda::SlotFormat::kSimple;
     std::uint32_t lanes = 1;
   };
   const Layout& layout_of(const Algorithm& algorithm, const Request& request) const;
@@ -62,6 +62,8 @@ class DevicePlanCosts final : public PlanCosts {
                             const Layout& layout) const;
   std::uint32_t most_lanes(const Algorithm& algorithm, const Request& request,
                            const Layout& layout) const;
+  /// The lanes and slots of a format.
+  cuda::RingSet slots_of(cuda::SlotFormat format) const;
   Recipe recipe_on(const Algorithm& algorithm, const Request& request, const Layout& layout) const;
   std::optional<double> time_of(const Algorithm& algorithm, const Request& request,
                                 const Layout& layout) const;
@@ -71,14 +73,14 @@ class DevicePlanCosts final : public PlanCosts {
 
   const DeviceMachine& machine_;
   const plan::CostModel model_;
-  const std::optional<plan::CostModel> packed_;
+  const std::map<cuda::SlotFormat, plan::CostModel> flagged_;
   const std::unique_ptr<const DevicePlanCosts> multicast_;  // Null: there is no such memory.
-  // As far as asked for. By algorithm and bytes; and on orders or not, what is mapped, packed or
-  // not, and lanes: microseconds.
+  // As far as asked for. By algorithm and bytes; and on orders or not, what is mapped, the format
+  // of slots, and lanes: microseconds.
   mutable std::map<std::pair<const Algorithm*, std::size_t>, Layout> layouts_;
-  mutable std::map<
-      std::tuple<const Algorithm*, std::size_t, bool, plan::Mapped, bool, std::uint32_t>,
-      std::optional<double>>
+  mutable std::map<std::tuple<const Algorithm*, std::size_t, bool, plan::Mapped, cuda::SlotFormat,
+                              std::uint32_t>,
+                   std::optional<double>>
       times_;
 };
 

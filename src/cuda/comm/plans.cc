@@ -82,12 +82,12 @@ Status PlanCache::prepare(const Request& request, plan::Mapped mapped) {
   return ok();
 }
 
-Status PlanCache::load(const planner::VerifiedPlan& verified, bool packed,
+Status PlanCache::load(const planner::VerifiedPlan& verified, cuda::SlotFormat format,
                        const exec::CudaPlan*& loaded) {
-  auto found = plans_.find({&verified, packed});
+  auto found = plans_.find({&verified, format});
   if (found == plans_.end()) {
-    TUTTI_TRY(auto fresh, rank_.mesh->load(verified.plan, packed));
-    found = plans_.emplace(std::pair(&verified, packed), std::move(fresh)).first;
+    TUTTI_TRY(auto fresh, rank_.mesh->load(verified.plan, format));
+    found = plans_.emplace(std::pair(&verified, format), std::move(fresh)).first;
   }
   loaded = &found->second;
   return ok();
@@ -115,7 +115,7 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
     Route route;
     route.multimem = multimem;
     Status loads = one.copy_engines ? exec::CopyEngines::suits(verified->plan)
-                                    : load(*verified, made.packed, route.plan);
+                                    : load(*verified, made.format, route.plan);
     if (!loads && loads.error().code == Code::kUnsupported) {  // On all ranks alike.
       refused = loads.error().what;
       continue;
@@ -126,7 +126,10 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
         "{}{}{}{}, {} times its lanes, estimated {:.0f} us\n", what,
         one.copy_engines ? std::string(one.name()) : plan_in_words(*one.algorithm, verified->plan),
         trees_in_words(*one.algorithm, verified->plan.shape),
-        made.packed ? " over packed slots" : "", one.lanes, one.microseconds);
+        made.format == cuda::SlotFormat::kSimple
+            ? ""
+            : fmt::format(" over {}", planner::in_words(made.format)),
+        one.lanes, one.microseconds);
     choices_.push_back({std::move(words), verified->plan});
     // Without slots ranks only touch each other's buffers.
     const auto is_slot = [](const plan::Location& at) { return at.place == plan::Place::kSlot; };

@@ -54,13 +54,14 @@ class PlanCache {
   bool fits_one_shot(const Request& request) const;
   RouteKey key_of(const Request& request, plan::Mapped mapped) const;
   /// Errors as CudaMesh::load.
-  Status load(const planner::VerifiedPlan& verified, bool packed, const exec::CudaPlan*& loaded);
+  Status load(const planner::VerifiedPlan& verified, cuda::SlotFormat format,
+              const exec::CudaPlan*& loaded);
   Result<Route> make_route(const Request& request, plan::Mapped mapped);
 
   const DeviceRank& rank_;
   std::map<std::pair<Collective, int>, planner::Request> requests_;  // By root.
-  // By plan, which lives as long as the process, and whether it takes packed slots.
-  std::map<std::pair<const planner::VerifiedPlan*, bool>, exec::CudaPlan> plans_;
+  // By plan, which lives as long as the process, and the format of slots.
+  std::map<std::pair<const planner::VerifiedPlan*, cuda::SlotFormat>, exec::CudaPlan> plans_;
   std::map<RouteKey, Route> routes_;
   std::optional<std::size_t> eager_limit_bytes_;
   struct Choice {

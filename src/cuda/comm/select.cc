@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -12,7 +13,6 @@
 
 #include "cuda/comm/graph_costs.h"
 #include "cuda/comm/plan_costs.h"
-#include "kernels/cuda/interpreter.h"
 #include "planner/kernel_phases.h"
 #include "planner/machine_cost.h"
 #include "planner/machine_shape.h"
@@ -22,6 +22,8 @@
 
 namespace tutti::planner {
 namespace {
+
+using cuda::SlotFormat;
 
 /// What one way of reaching memory does. A hop of a slot's flag, and one of data with their flags
 /// beside them (the eager path): planner/kernel_phases.h. Bandwidth, of a device's port in one
@@ -38,7 +40,6 @@ constexpr LinkFigures kLinks[] = {{"same device", {kIs.same_device_us, 0}, kIs.p
                                   {"PCIe", {kIs.pcie_us(), 22}, kIs.packed_pcie_us},
                                   {"host", {2 * kIs.pcie_us(), 11}, kIs.packed_pcie_us},
                                   {"network", {kIs.network_us / 2, 11}, kIs.packed_network_us}};
-constexpr double kEagerData = 0.5;         // The share of data; the rest are flags.
 constexpr std::size_t kLeastClass = 1024;  // Bytes of the first size class.
 constexpr std::size_t kLeastEager = 8;     // That are tried as the limit of the eager path.
 constexpr double kMemoryRate = 1555;       // GB/s: an A100's.
@@ -175,27 +176,36 @@ std::unique_ptr<const DevicePlanCosts> multicast_costs(const Request& request,
   return std::make_unique<const DevicePlanCosts>(machine, std::move(model));
 }
 
-/// What the one-shot kernel and plans over packed slots pay: flags lie beside data.
-plan::CostModel packed_model(const DeviceMachine& machine) {
+/// What plans over slots with flags pay, and over packed ones the one-shot kernel.
+plan::CostModel flagged_model(const DeviceMachine& machine, SlotFormat format) {
   plan::CostModel model = cost_model(machine);
-  set_steps(model, kIs.packed_lane_us());
+  set_steps(model, kIs.flagged_lane_us());
   model.sees_slots = false;
-  for (plan::Resource& at : model.resources) at.gigabytes_per_second *= kEagerData;
-  model.link = [&machine, link = std::move(model.link)](Rank from, Rank to) {
+  const bool lines = format == SlotFormat::kLine;
+  const double data = find_protocol(lines ? "lines" : "packed")->efficiency;
+  for (plan::Resource& at : model.resources) at.gigabytes_per_second *= data;
+  model.link = [&machine, lines, link = std::move(model.link)](Rank from, Rank to) {
     plan::Path path = link(from, to);
     const DeviceLink kind =
         machine.link(static_cast<std::size_t>(from.value), static_cast<std::size_t>(to.value));
-    path.own.latency_us = kLinks[static_cast<std::size_t>(kind)].eager_us;
+    path.own.latency_us = lines ? kIs.lines_us : kLinks[static_cast<std::size_t>(kind)].eager_us;
     return path;
   };
   return model;
 }
 
 DevicePlanCosts costs_of(const Request& request, const DeviceMachine& machine) {
-  std::optional<plan::CostModel> packed;
-  if (machine.packed_lanes > 0) packed = packed_model(machine);
-  return {machine, cost_model(machine), std::move(packed), multicast_costs(request, machine)};
+  std::map<SlotFormat, plan::CostModel> flagged;
+  for (const cuda::RingSet& set : machine.flagged)
+    flagged.emplace(set.format, flagged_model(machine, set.format));
+  return {machine, cost_model(machine), std::move(flagged), multicast_costs(request, machine)};
 }
+
+/// Devices that keep a line whole, by compute capability. No specification says so: NCCL relies on
+/// it for its protocol LL128 over NVLink on these (src/graph/tuning.cc, where all are alike).
+constexpr int kKeepLines[] = {70, 80, 90, 100};
+constexpr std::uint32_t kFlaggedLanes = 16;
+constexpr std::size_t kFlaggedSlotBytes = std::size_t{16} << 10;
 
 /// What one way has of its own: its kind, the links that it takes (within hosts), and what it
 /// carries alone.
@@ -318,6 +328,37 @@ double port_bound_us(const Request& request, const DeviceMachine& machine) {
 
 std::string_view to_string(DeviceLink link) { return kLinks[static_cast<std::size_t>(link)].name; }
 
+std::string_view in_words(cuda::SlotFormat format) {
+  switch (format) {
+    case SlotFormat::kSimple: return "";
+    case SlotFormat::kPacked: return "packed slots";
+    case SlotFormat::kLine: return "lines of 128 bytes";
+  }
+  return "";
+}
+
+std::vector<cuda::RingSet> flagged_rings(const DeviceMachine& machine) {
+  const std::size_t ranks = machine.device_of.size();
+  bool mapped = true,
+       lines = std::ranges::find(kKeepLines, machine.capability) != std::end(kKeepLines);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
+      const DeviceLink link = machine.link(rank, peer);
+      mapped = mapped && link != DeviceLink::kHost && link != DeviceLink::kNetwork;
+      lines = lines && (rank == peer || link == DeviceLink::kNvlink);
+    }
+  }
+  if (!mapped) return {};
+  constexpr std::size_t kLeast = 1024;
+  const std::size_t eights = std::bit_ceil(std::max<std::size_t>(ranks, 8)) / 8;
+  const std::size_t slot_bytes =
+      std::min(std::max(kFlaggedSlotBytes / eights, kLeast), machine.slot_bytes);
+  const std::uint32_t lanes = std::min(machine.lanes, kFlaggedLanes);
+  std::vector<cuda::RingSet> sets{{SlotFormat::kPacked, lanes, slot_bytes}};
+  if (lines) sets.push_back({SlotFormat::kLine, lanes, slot_bytes});
+  return sets;
+}
+
 std::size_t device_size_class(std::size_t bytes) {
   return std::bit_ceil(std::clamp<std::size_t>(bytes, kLeastClass, std::size_t{1} << 40));
 }
@@ -376,7 +417,7 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
   const Algorithm* same = find_algorithm(request.shape.collective, "one_shot");
   if (request.shape.rank_count > static_cast<int>(cuda::kMostSources) || same == nullptr) return 0;
   if (chosen.forced == kEagerName) return machine.eager_bytes;
-  const DevicePlanCosts costs(machine, packed_model(machine));
+  const DevicePlanCosts costs(machine, flagged_model(machine, SlotFormat::kPacked));
   Candidate eager;
   eager.algorithm = same;
   std::size_t size_class = 0;

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cuda/interpreter.h"
 #include "planner/select.h"
 
 namespace tutti::planner {
@@ -44,9 +45,9 @@ struct DeviceMachine {
   std::uint32_t lanes = 1;        // That a plan may have.
   std::size_t slot_bytes = std::size_t{64} << 10;
   int slots = 4;
-  /// The lanes and slots of plans over packed slots; 0: there are none.
-  std::uint32_t packed_lanes = 0;
-  std::size_t packed_slot_bytes = 0;
+  int capability = 0;  // All devices', as 90; 0: they differ, or it is not known.
+  /// Rings whose slots have flags, beside those of simple slots (flagged_rings).
+  std::vector<cuda::RingSet> flagged = {};
   std::size_t eager_bytes = std::size_t{64} << 10;  // That the one-shot kernel can take.
   bool by_nics = false;    // Ranks go to other hosts by RDMA, so by NICs near them;
   bool gpudirect = false;  // and slots between hosts are in the devices' memories.
@@ -86,11 +87,11 @@ Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMa
 /// usable_plans().
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine);
 
-/// How a candidate's plan is made, and whether it runs over packed slots. Buffers are mapped within
-/// each host.
+/// How a candidate's plan is made, and over slots of which format it runs. Buffers are mapped
+/// within each host.
 struct DeviceRecipe {
   Recipe recipe;
-  bool packed = false;
+  cuda::SlotFormat format = cuda::SlotFormat::kSimple;
 };
 DeviceRecipe device_recipe(const Candidate& candidate, const Request& request,
                            const DeviceMachine& machine);
@@ -112,12 +113,14 @@ Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine);
 /// calls of device_plans(), so the caller keeps it. Errors as usable_plans().
 Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& machine);
 
-/// The packed slots of a communicator on one host, where all devices reach each other's memory: 8
-/// ranks have 8 MiB of them. And the bytes beyond which they are never faster, as half of them are
-/// flags, and not tried.
-inline constexpr std::uint32_t kPackedLanes = 16;
-inline constexpr std::size_t kPackedSlotBytes = std::size_t{16} << 10;
-inline constexpr std::size_t kMostPackedBytes = std::size_t{2} << 20;
+/// The rings with flags of a communicator on one host, where all devices reach each other's memory:
+/// packed slots; and lines, if all links are NVLinks and the devices keep lines whole. Sets of 8
+/// ranks have 8 MiB each; with more ranks, slots are shorter.
+std::vector<cuda::RingSet> flagged_rings(const DeviceMachine& machine);
+/// The bytes beyond which they are not tried, as flags take a part of the links.
+inline constexpr std::size_t kMostFlaggedBytes = std::size_t{2} << 20;
+/// "packed slots", "lines of 128 bytes"; "" for simple slots.
+std::string_view in_words(cuda::SlotFormat format);
 
 /// What stands for all sizes near this one.
 std::size_t device_size_class(std::size_t bytes);

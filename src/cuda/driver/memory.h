@@ -25,6 +25,11 @@ inline int attribute_of(int device, cudaDeviceAttr attribute) {
   int value = 0;
   return succeeds(cudaDeviceGetAttribute(&value, attribute, device)) ? value : 0;
 }
+/// Compute capability, as 90.
+inline int capability_of(int device) {
+  return 10 * attribute_of(device, cudaDevAttrComputeCapabilityMajor) +
+         attribute_of(device, cudaDevAttrComputeCapabilityMinor);
+}
 
 /// This thread's device is another one for a while. Its context is put before the thread's own, and
 /// taken away again, and not chosen by cudaSetDevice: to go back to what a thread had by that would

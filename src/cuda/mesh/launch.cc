@@ -49,7 +49,7 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   name.collective = plan.shape_.collective;
   name.root = plan.shape_.root;
   Arguments arguments = arguments_of(rank, call, name);
-  if (plan.packed_) rings_.take_packed(rank, arguments);
+  if (plan.set_) rings_.take(*plan.set_, rank, arguments);
   const CudaPlan::OfRank& own = plan.ranks_[me];
   arguments.pages = reinterpret_cast<const LanePage*>(own.memory.data());
   arguments.page_count = own.page_count;

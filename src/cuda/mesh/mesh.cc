@@ -39,13 +39,15 @@ Status check_options(const CudaMeshOptions& options) {
     return invalid("slots of " + std::to_string(options.slot_bytes) +
                    " bytes; a multiple of 1024 is possible");
   }
-  if (options.packed_lanes > 0 &&
-      (cuda::units_in_slot(cuda::SlotFormat::kPacked, options.packed_slot_bytes, 32) == 0 ||
-       options.packed_slot_bytes % kCudaMeshLine != 0 || options.packed_lanes > options.lanes)) {
+  for (const cuda::RingSet& set : options.more) {
+    if (set.format != cuda::SlotFormat::kSimple && set.lanes > 0 && set.lanes <= options.lanes &&
+        cuda::units_in_slot(set.format, set.slot_bytes, 32) > 0 &&
+        set.slot_bytes % kCudaMeshLine == 0)
+      continue;
     return invalid(
-        fmt::format("{} lanes of packed slots of {} bytes; lanes up to {}, and a "
-                    "multiple of 128 are possible",
-                    options.packed_lanes, options.packed_slot_bytes, options.lanes));
+        fmt::format("{} lanes of {} slots of {} bytes; packed slots and lines, up to {} lanes, and "
+                    "a multiple of 1024 are possible",
+                    set.lanes, cuda::to_string(set.format), set.slot_bytes, options.lanes));
   }
   if (options.area_bytes == 0 || options.area_bytes % kCudaMeshLine != 0) {
     return invalid("areas of " + std::to_string(options.area_bytes) +
@@ -115,28 +117,43 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int 
   return mesh;
 }
 
-Status CudaMesh::suits(const plan::Plan& plan, bool packed) const {
+Result<std::optional<std::size_t>> CudaMesh::set_of(std::optional<cuda::SlotFormat> format) const {
+  if (!format || *format == options().format) return std::optional<std::size_t>();
+  const std::vector<cuda::RingSet>& all = options().more;
+  for (std::size_t set = 0; set < all.size(); ++set) {
+    if (all[set].format == *format) return std::optional(set);
+  }
+  return Error{Code::kUnsupported,
+               fmt::format("the mesh has no {} slots", cuda::to_string(*format))};
+}
+
+Status CudaMesh::suits(const plan::Plan& plan, std::optional<cuda::SlotFormat> format) const {
   const std::string name = "plan " + plan.name;
   if (const std::string why = unsuited(plan); !why.empty()) {
     return Error{Code::kUnsupported, name + " can't run on devices: it " + why};
   }
   const std::size_t lanes = plan.ranks[0].lanes.size();
-  const std::uint32_t most = packed ? options().packed_lanes : options().lanes;
+  TUTTI_TRY(const auto set, set_of(format));
+  const std::uint32_t most = set ? options().more[*set].lanes : options().lanes;
   if (lanes <= most) return ok();
-  return Error{Code::kUnsupported, fmt::format("{} has {} lanes, the mesh {}{}", name, lanes, most,
-                                               packed ? " of packed slots" : "")};
+  return Error{
+      Code::kUnsupported,
+      fmt::format(
+          "{} has {} lanes, the mesh {}{}", name, lanes, most,
+          set ? fmt::format(" of {} slots", cuda::to_string(options().more[*set].format)) : "")};
 }
 
-Result<CudaPlan> CudaMesh::load(const plan::Plan& plan, bool packed) const {
+Result<CudaPlan> CudaMesh::load(const plan::Plan& plan,
+                                std::optional<cuda::SlotFormat> format) const {
   const std::string name = "plan " + plan.name;
   const std::size_t ranks = options().devices.size();
   if (plan.ranks.size() != ranks) {
     return Error{Code::kInvalidArgument, name + " is for " + std::to_string(plan.ranks.size()) +
                                              " ranks, the mesh has " + std::to_string(ranks)};
   }
-  TUTTI_RETURN_IF_ERROR(suits(plan, packed));
+  TUTTI_RETURN_IF_ERROR(suits(plan, format));
   CudaPlan loaded;
-  loaded.packed_ = packed;
+  TUTTI_TRY(loaded.set_, set_of(format));
   loaded.shape_ = plan.shape;
   loaded.pieces_ = plan.pieces;
   loaded.lanes_ = static_cast<std::uint32_t>(plan.ranks[0].lanes.size());
@@ -149,7 +166,8 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan, bool packed) const {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (!rings_.is_here(rank)) continue;
     CudaPlan::OfRank& own = loaded.ranks_[rank];
-    const std::size_t slot_bytes = packed ? options().packed_slot_bytes : options().slot_bytes;
+    const std::size_t slot_bytes =
+        loaded.set_ ? options().more[*loaded.set_].slot_bytes : options().slot_bytes;
     const std::size_t scratch = plan.ranks[rank].scratch_chunks * slot_bytes;
     const std::vector<LanePage> pages = pages_of(plan.ranks[rank], plan.apart);
     const std::size_t bytes = pages.size() * sizeof(LanePage);

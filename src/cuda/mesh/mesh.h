@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cuda/driver/memory.h"
@@ -40,7 +41,7 @@ class CudaPlan {
   std::uint32_t pieces_ = 1;
   std::uint32_t lanes_ = 1;
   bool entry_barrier_ = false, tiled_ = false, partials_ = false;
-  bool packed_ = false;                              // Takes the packed rings.
+  std::optional<std::size_t> set_;  // In CudaMeshOptions::more; none: the mesh's own rings.
   bool reads_peers_ = false, writes_peers_ = false;  // Their inputs, and their outputs.
   struct OfRank {
     CudaMemory memory;             // Lanes' pages, then scratch.
@@ -137,12 +138,13 @@ class CudaMesh {
   CudaRings& rings() { return rings_; }
   const CudaRings& rings() const { return rings_; }
 
-  /// Whether kernels can take the plan; kUnsupported: why not.
-  Status suits(const plan::Plan& plan, bool packed = false) const;
+  /// Whether kernels can take the plan; kUnsupported: why not. `format`: over the rings of that
+  /// format; none: over the mesh's own.
+  Status suits(const plan::Plan& plan, std::optional<cuda::SlotFormat> format = {}) const;
   /// For the ranks here. The plan has to be verified, with as many slots as there are or fewer.
   /// kUnsupported: it has more lanes than the mesh, steps with more locations than a kernel takes,
-  /// or multicasts. `packed`: over the mesh's packed rings.
-  Result<CudaPlan> load(const plan::Plan& plan, bool packed = false) const;
+  /// or multicasts.
+  Result<CudaPlan> load(const plan::Plan& plan, std::optional<cuda::SlotFormat> format = {}) const;
 
   /// Starts rank `rank`'s part on a stream of its device. The plan and the mesh have to outlive it.
   /// One thread at a time for each rank.
@@ -179,6 +181,7 @@ class CudaMesh {
  private:
   CudaMesh(CudaMeshOptions options, int only) : rings_(std::move(options), only) {}
   const CudaMeshOptions& options() const { return rings_.options(); }
+  Result<std::optional<std::size_t>> set_of(std::optional<cuda::SlotFormat> format) const;
   cuda::Arguments arguments_of(int rank, const CudaCall& call, CudaCallName name = {}) const;
   cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
   static Status add_peers(const CudaCall& call, bool inputs, bool outputs,

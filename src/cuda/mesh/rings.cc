@@ -32,8 +32,7 @@ std::size_t bytes_in(const std::vector<T>& list) {
 CudaMeshLayout::CudaMeshLayout(const CudaMeshOptions& options)
     : ranks(options.devices.size()),
       lanes(options.lanes),
-      ring_bytes(options.slot_count * options.slot_bytes),
-      packed_ring_bytes(options.slot_count * options.packed_slot_bytes) {
+      ring_bytes(options.slot_count * options.slot_bytes) {
   std::size_t at = 0;
   const auto take = [&at](std::size_t bytes) {
     const std::size_t here = at;
@@ -53,11 +52,15 @@ CudaMeshLayout::CudaMeshLayout(const CudaMeshOptions& options)
   states = take(most_blocks * sizeof(cuda::BlockState));
   counts = take(2 * ranks * sizeof(std::uint64_t));
   board = take(cuda::board_bytes(ranks, options.lanes));
-  const std::size_t packed_ends = options.packed_lanes * ranks;
-  packed_tails = take(packed_ends * kCudaMeshLine);
-  packed_inboxes = take(packed_ends * sizeof(RingEnd));
-  packed_outboxes = take(packed_ends * sizeof(RingEnd));
-  packed_slots = take(packed_ends * packed_ring_bytes);
+  for (const cuda::RingSet& set : options.more) {
+    const std::size_t own_ends = set.lanes * ranks;
+    More& own = more.emplace_back();
+    own.ring_bytes = options.slot_count * set.slot_bytes;
+    own.tails = take(own_ends * kCudaMeshLine);
+    own.inboxes = take(own_ends * sizeof(RingEnd));
+    own.outboxes = take(own_ends * sizeof(RingEnd));
+    own.slots = take(own_ends * own.ring_bytes);
+  }
   slots = at;
 }
 
@@ -256,42 +259,43 @@ Status CudaRings::connect(std::size_t me) {
     }
   }
   CudaMemory& memory = memories_[me];
-  TUTTI_RETURN_IF_ERROR(connect_packed(me));
+  for (std::size_t set = 0; set < options_.more.size(); ++set)
+    TUTTI_RETURN_IF_ERROR(connect_more(me, set));
   TUTTI_RETURN_IF_ERROR(memory.write(at.inboxes, inboxes.data(), bytes_in(inboxes)));
   TUTTI_RETURN_IF_ERROR(memory.write(at.outboxes, outboxes.data(), bytes_in(outboxes)));
   TUTTI_RETURN_IF_ERROR(memory.write(at.notes, notes.data(), bytes_in(notes)));
   return memory.write(at.signal_ends, signals.data(), bytes_in(signals));
 }
 
-/// Packed rings have no heads: each line says itself that it is there.
-Status CudaRings::connect_packed(std::size_t me) {
-  const CudaMeshLayout& at = layout_;
-  if (options_.packed_lanes == 0) return ok();
-  std::vector<RingEnd> inboxes(at.ranks * options_.packed_lanes), outboxes(inboxes.size());
+Status CudaRings::connect_more(std::size_t me, std::size_t set) {
+  const CudaMeshLayout::More& at = layout_.more[set];
+  const std::size_t lanes = options_.more[set].lanes, ranks = layout_.ranks;
+  std::vector<RingEnd> inboxes(ranks * lanes), outboxes(inboxes.size());
   const auto tail = [&](std::byte* base, std::size_t number) {
-    return reinterpret_cast<std::uint64_t*>(base + at.packed_tails + number * kCudaMeshLine);
+    return reinterpret_cast<std::uint64_t*>(base + at.tails + number * kCudaMeshLine);
   };
-  for (std::size_t lane = 0; lane < options_.packed_lanes; ++lane) {
-    for (std::size_t peer = 0; peer < at.ranks; ++peer) {
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
       if (peer == me) continue;
-      const std::size_t here = at.index(lane, peer), there = at.index(lane, me);
-      inboxes[here] = {bases_[me] + at.packed_slots_at(lane, peer), nullptr,
+      const std::size_t here = layout_.index(lane, peer), there = layout_.index(lane, me);
+      inboxes[here] = {bases_[me] + at.slots + here * at.ring_bytes, nullptr,
                        tail(bases_[peer], there)};
-      outboxes[here] = {bases_[peer] + at.packed_slots_at(lane, me), nullptr,
+      outboxes[here] = {bases_[peer] + at.slots + there * at.ring_bytes, nullptr,
                         tail(bases_[me], here)};
     }
   }
   CudaMemory& memory = memories_[me];
-  TUTTI_RETURN_IF_ERROR(memory.write(at.packed_inboxes, inboxes.data(), bytes_in(inboxes)));
-  return memory.write(at.packed_outboxes, outboxes.data(), bytes_in(outboxes));
+  TUTTI_RETURN_IF_ERROR(memory.write(at.inboxes, inboxes.data(), bytes_in(inboxes)));
+  return memory.write(at.outboxes, outboxes.data(), bytes_in(outboxes));
 }
 
-void CudaRings::take_packed(int rank, cuda::Arguments& arguments) const {
+void CudaRings::take(std::size_t set, int rank, cuda::Arguments& arguments) const {
+  const CudaMeshLayout::More& at = layout_.more[set];
   std::byte* const mine = memories_[static_cast<std::size_t>(rank)].data();
-  arguments.inboxes = reinterpret_cast<RingEnd*>(mine + layout_.packed_inboxes);
-  arguments.outboxes = reinterpret_cast<RingEnd*>(mine + layout_.packed_outboxes);
-  arguments.slot_bytes = options_.packed_slot_bytes;
-  arguments.format = cuda::SlotFormat::kPacked;
+  arguments.inboxes = reinterpret_cast<RingEnd*>(mine + at.inboxes);
+  arguments.outboxes = reinterpret_cast<RingEnd*>(mine + at.outboxes);
+  arguments.slot_bytes = options_.more[set].slot_bytes;
+  arguments.format = options_.more[set].format;
 }
 
 /// The part that does not depend on a call: the rank and its rings.

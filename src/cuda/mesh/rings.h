@@ -3,10 +3,10 @@
 // Between any two ranks there is a ring of slots for each lane and direction. It lies in the
 // reader's device; or in memory of the host, where the two devices do not reach each other's
 // (`staged`); or, between hosts (`remote`), in both hosts, with a network that carries slots from
-// one to the other (network.h). Where all ranks reach each other's memory there may be a second set
-// of rings, of short packed slots: a plan takes one set or the other, as a packed slot must hold
-// nothing but packed lines from its first use on. A rank's memory also has what its kernels and its
-// peers' kernels share besides: counters, areas of the one-shot kernel, boards and states
+// one to the other (network.h). Where all ranks reach each other's memory there may be more sets of
+// rings, of short slots of other formats: a plan takes one set, as a slot with flags must hold
+// nothing but data of its format from its first use on. A rank's memory also has what its kernels
+// and its peers' kernels share besides: counters, areas of the one-shot kernel, boards and states
 // (CudaMeshLayout).
 //
 // All ranks are of this process; or one is, which joins the others by their handles.
@@ -46,10 +46,8 @@ struct CudaMeshOptions {
   std::uint32_t slot_count = 8;
   std::size_t slot_bytes = std::size_t{128} << 10;
   cuda::SlotFormat format = cuda::SlotFormat::kSimple;
-  /// Rings of packed slots besides, as many slots each: so many lanes, and bytes of a slot. 0:
-  /// none.
-  std::uint32_t packed_lanes = 0;
-  std::size_t packed_slot_bytes = 0;
+  /// More rings, of as many slots each and of no more lanes: a set for each of some formats.
+  std::vector<cuda::RingSet> more;
   /// For a rank's contribution to a one-shot all-reduce, in each lane: half of it is data.
   std::size_t area_bytes = std::size_t{8} << 10;
   unsigned threads = 512;                                       // In a block: whole warps.
@@ -80,14 +78,16 @@ struct CudaMeshLayout {
   std::size_t index(std::size_t lane, std::size_t peer) const { return lane * ranks + peer; }
   /// Where the slots of a ring are, in memory that has those of the ranks `with`.
   std::size_t slots_at(CudaRanks with, std::size_t lane, std::size_t peer) const;
-  /// The same of a packed ring, of all ranks.
-  std::size_t packed_slots_at(std::size_t lane, std::size_t peer) const {
-    return packed_slots + index(lane, peer) * packed_ring_bytes;
-  }
 
-  std::size_t ranks, lanes, ring_bytes, packed_ring_bytes;
+  std::size_t ranks, lanes, ring_bytes;
   std::size_t heads, tails, signals, inboxes, outboxes, signal_ends, notes, areas, states, counts,
-      board, packed_tails, packed_inboxes, packed_outboxes, packed_slots, slots;
+      board, slots;
+  /// A set of CudaMeshOptions::more. Its rings have no heads: data say themselves that they are
+  /// there.
+  struct More {
+    std::size_t tails, inboxes, outboxes, slots, ring_bytes;
+  };
+  std::vector<More> more;
 };
 
 /// A rank's message to the others; plain bytes.
@@ -127,8 +127,8 @@ class CudaRings {
   bool is_mapped() const { return staging_.data() == nullptr && !has_remote(); }
   /// The data about the rings that kernels of a rank here need, in any call.
   cuda::Arguments arguments(int rank) const;
-  /// Lets a kernel take the packed rings.
-  void take_packed(int rank, cuda::Arguments& arguments) const;
+  /// Lets a kernel take a set of CudaMeshOptions::more.
+  void take(std::size_t set, int rank, cuda::Arguments& arguments) const;
   /// A rank's areas for the one-shot kernel. Only where all are mapped.
   std::byte* areas(std::size_t rank) const { return bases_[rank] + layout_.areas; }
   /// How many messages a rank here has sent to each other one and received from it.
@@ -171,7 +171,7 @@ class CudaRings {
   };
   Ends remote_ends(std::size_t me, std::size_t peer, std::size_t lane) const;
   Ends ends_of(std::size_t me, std::size_t peer, std::size_t lane) const;
-  Status connect_packed(std::size_t rank);
+  Status connect_more(std::size_t rank, std::size_t set);
   Status connect(std::size_t rank);
   bool is_staged(std::size_t peer) const {
     return peer < options_.staged.size() && options_.staged[peer];
