@@ -16,7 +16,14 @@ struct Work {
   bool plain;         // All is in plain memory, aligned and of the message's type, and all targets
                       // are of one form.
   bool copy;          // Bits are moved, nothing is computed.
+  unsigned first_thread;  // Takes the first unit; of whole warps. What is done beside other work
+                          // begins with another warp than that does.
 
+  /// The calling thread's number among those that take units. Its lane stays what it is.
+  TUTTI_DEVICE unsigned thread() const {
+    const unsigned after = threadIdx.x - first_thread;
+    return threadIdx.x >= first_thread ? after : after + blockDim.x;
+  }
   TUTTI_DEVICE const Resolved& source(unsigned index) const { return locations[index]; }
   TUTTI_DEVICE const Resolved& target(unsigned index) const {
     return locations[source_count + index];
@@ -43,7 +50,7 @@ TUTTI_DEVICE void for_each_unit(const Work& work, unsigned done, Visit visit) {
   const bool has_data = !work.lined || lane % kLineLanes != kLineLanes - 1;
   const unsigned warps = blockDim.x / kWarpLanes;
 #pragma unroll 1
-  for (unsigned row = done / kWarpLanes + threadIdx.x / kWarpLanes; row * per_row < units;
+  for (unsigned row = done / kWarpLanes + work.thread() / kWarpLanes; row * per_row < units;
        row += warps) {
     const unsigned unit = row * per_row + in_row;
     unsigned valid = 0;
@@ -62,7 +69,7 @@ TUTTI_DEVICE void copy_whole(const Work& work, unsigned units) {
   constexpr unsigned kUnits = kInFlight / 2;  // Half of what a copy moves is stored.
   const std::byte* from = work.source(0).at;
 #pragma unroll 1
-  for (unsigned first = threadIdx.x; first < units; first += kUnits * blockDim.x) {
+  for (unsigned first = work.thread(); first < units; first += kUnits * blockDim.x) {
     Bits<kBytes> bits[kUnits];
 #pragma unroll
     for (unsigned u = 0; u < kUnits; ++u) {
@@ -170,7 +177,7 @@ class Body {
     constexpr unsigned kUnits = kInFlight / kMost;
     const bool result = work_.target(0).form == Form::kResult;
 #pragma unroll 1
-    for (unsigned first = threadIdx.x; first < units; first += kUnits * blockDim.x) {
+    for (unsigned first = work_.thread(); first < units; first += kUnits * blockDim.x) {
       Bits<kBytes> bits[kUnits][kMost];
 #pragma unroll
       for (unsigned s = 0; s < kMost; ++s) {

@@ -271,6 +271,8 @@ class Interpreter {
     work.scaled = scaled;
     work.lined = lined != 0;
     work.plain = (rough | differing) == 0;
+    // The moves of a phase begin with different warps: short ones go on side by side.
+    work.first_thread = part.move * (blockDim.x / kWarpLanes) / end * kWarpLanes;
     work.copy = differing == 0 && of_target == of_source && move.source_count == 1 && scaled == 0;
   }
 

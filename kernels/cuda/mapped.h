@@ -24,6 +24,7 @@ TUTTI_DEVICE void prepare_mapped(const Arguments& arguments, plan::Range range, 
   work.elements = static_cast<unsigned>(range.count);
   work.scaled = 0;
   work.lined = work.copy = false;
+  work.first_thread = 0;
   work.plain = true;
   for (unsigned rank = 0; rank < arguments.ranks; ++rank) {
     Resolved& source = work.locations[rank] = {};

@@ -131,6 +131,7 @@ class Messenger {
     work_.lined = slot.format == SlotFormat::kLine;
     work_.plain = slot.format == SlotFormat::kSimple && user.aligned;
     work_.copy = true;
+    work_.first_thread = 0;
     return true;
   }
 
