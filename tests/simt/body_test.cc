@@ -192,7 +192,7 @@ class Step {
     arguments.timeout_ns = std::uint64_t{30} * 1000 * 1000 * 1000;
     work.elements = static_cast<unsigned>(count);
     work.copy = copy;
-    work.first_thread = random_() % 2 * cuda::kWarpLanes;  // Of two warps.
+    work.first_thread = random_() % 2 * cuda::kWarpLanes;  // There are two warps.
     work.plain = true;
     for (unsigned i = 0; i < work.source_count + work.target_count; ++i) {
       const Resolved& at = work.locations[i];
