@@ -6,7 +6,6 @@
 // every rank also says whether it failed, so that all give up together, with the reason of the
 // first that failed.
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <optional>
 #include <random>
@@ -26,6 +25,7 @@
 #include "cuda/comm/state.h"
 #include "kernels/cuda/messages.h"
 #include "planner/kernel_phases.h"
+#include "planner/kernel_shape.h"
 #include "transport/net/endpoint.h"
 #include "tutti/rendezvous.h"
 
@@ -33,13 +33,11 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kMostDeviceRanks = cuda::kMostDeviceRanks;
-/// A rank's memory for slots, at most, where the user does not say how many.
-constexpr std::size_t kMostSlotBytes = std::size_t{64} << 20;
-/// With more lanes than this a collective would leave too few multiprocessors to others.
-constexpr std::uint32_t kMostLanes = 32;
+// Kernels have these as constants of their own.
+constexpr planner::KernelShape kShape = planner::kKernelShape;
+static_assert(cuda::kMostThreads == kShape.block_threads &&
+              cuda::kMostQueues == kShape.most_queues);
 static_assert(exec::CopyEngines::kStreams == planner::kKernelPhases.copy_streams);
-/// Slots are of so many bytes, or a multiple of it.
-constexpr std::size_t kGrain = 1024;
 
 std::uint64_t hash_of(const Settings& settings) {
   return Hash()
@@ -73,50 +71,23 @@ Status fill_device_info(int device, DeviceInfo& mine) {
       cudaDeviceGetAttribute(&mine.multiprocessors, cudaDevAttrMultiProcessorCount, device), what);
 }
 
-/// The lanes that are chosen, as the user limits them.
-std::uint32_t within_limits(std::uint32_t lanes, const Settings& settings) {
-  lanes = std::max(lanes, static_cast<std::uint32_t>(settings.least_lanes));
-  const auto most = static_cast<std::uint32_t>(settings.most_lanes);
-  return most > 0 ? std::min(lanes, most) : lanes;
-}
-
 /// The mesh's shape, alike on all ranks.
 exec::CudaMeshOptions shape_of(const Settings& settings, const std::vector<int>& device_of,
                                int multiprocessors) {
-  exec::CudaMeshOptions options;
-  const std::size_t ranks = device_of.size();
-  std::ptrdiff_t most_on_one = 1;
+  planner::CommunicatorDevices devices{multiprocessors, device_of.size()};
   for (const int device : device_of) {
-    most_on_one = std::max(most_on_one, std::count(device_of.begin(), device_of.end(), device));
+    const auto ranks = std::count(device_of.begin(), device_of.end(), device);
+    devices.most_on_one = std::max(devices.most_on_one, static_cast<std::size_t>(ranks));
   }
-  // Messages take two lanes at a time: what a rank sends, and what it gets. Ranks that share a
-  // device take half of it, as a quarter would not keep its memory busy.
-  const auto fit =
-      static_cast<std::uint32_t>(multiprocessors / most_on_one / (most_on_one > 1 ? 2 : 4));
-  options.lanes = settings.lanes > 0
-                      ? static_cast<std::uint32_t>(settings.lanes)
-                      : within_limits(std::bit_floor(std::clamp(fit, 2U, kMostLanes)), settings);
-  options.slot_count =
-      settings.slot_count > 0 ? static_cast<std::uint32_t>(settings.slot_count) : 4;
-  options.slot_bytes = settings.slot_bytes > 0
-                           ? (settings.slot_bytes + kGrain - 1) / kGrain * kGrain
-                           : std::size_t{64} << 10;
-  const auto slots = [&] {
-    return options.lanes * ranks * options.slot_count * options.slot_bytes;
-  };
-  constexpr std::size_t kLeast = std::size_t{16} << 10;
-  while (settings.slot_bytes == 0 && slots() > kMostSlotBytes && options.slot_bytes > kLeast)
-    options.slot_bytes /= 2;
-  const auto least = static_cast<std::uint32_t>(std::max(settings.least_lanes, 2));
-  while (settings.lanes == 0 && slots() > kMostSlotBytes && options.lanes / 2 >= least)
-    options.lanes /= 2;
-  // All messages of a rank go at a time, as far as its share of the device has room.
-  const auto room = static_cast<std::size_t>(multiprocessors / most_on_one);
-  options.queues =
-      static_cast<std::uint32_t>(std::min({2 * (ranks - 1), std::size_t{cuda::kMostQueues}, room}));
-  // One message each way takes lanes both ways; a part of the device has to be left to others.
-  options.message_blocks =
-      static_cast<std::uint32_t>(std::min(std::size_t{2} * options.lanes, room * 3 / 8));
+  const planner::CommunicatorShape shape = planner::communicator_shape(devices, settings);
+  exec::CudaMeshOptions options;
+  options.lanes = shape.lanes;
+  options.slot_count = shape.slot_count;
+  options.slot_bytes = shape.slot_bytes;
+  options.queues = shape.queues;
+  options.message_blocks = shape.message_blocks;
+  options.area_bytes = kShape.eager_area_bytes;
+  options.threads = kShape.block_threads;
   options.timeout = settings.timeout;
   return options;
 }
@@ -179,7 +150,8 @@ exec::CudaMeshOptions mesh_options(DeviceRank& self, int multiprocessors,
   planner::DeviceMachine& machine = self.machine;
   exec::CudaMeshOptions options = shape_of(self.settings, machine.device_of, multiprocessors);
   if (longest_slot != 0)
-    options.slot_bytes = std::min(options.slot_bytes, longest_slot / kGrain * kGrain);
+    options.slot_bytes =
+        std::min(options.slot_bytes, longest_slot / planner::kSlotGrain * planner::kSlotGrain);
   machine.lanes = options.lanes;
   machine.slot_bytes = options.slot_bytes;
   machine.slots = static_cast<int>(options.slot_count);

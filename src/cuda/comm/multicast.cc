@@ -8,6 +8,7 @@
 #include "cuda/comm/exchange_status.h"
 #include "cuda/comm/graph_costs.h"
 #include "cuda/comm/registered.h"
+#include "planner/kernel_shape.h"
 #include "planner/override.h"
 #include "planner/tuning_table.h"
 
@@ -98,6 +99,7 @@ void make_multicast(DeviceRank& self, RegisteredMemory& registered) {
   const std::uint32_t lanes = self.mesh->rings().options().lanes;
   Status status = exec::CudaMulticast::supported(self.device);
   if (status) {
+    made.staging.area_bytes = planner::kKernelShape.multicast_tile_bytes;
     auto memory = exec::CudaMemory::allocate_for_peers(self.device, made.staging.bytes(lanes));
     status = memory ? ok() : Status(memory.error());
     if (memory) made.memory = *std::move(memory);

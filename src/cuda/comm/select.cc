@@ -14,6 +14,7 @@
 #include "cuda/comm/graph_costs.h"
 #include "cuda/comm/plan_costs.h"
 #include "planner/kernel_phases.h"
+#include "planner/kernel_shape.h"
 #include "planner/machine_cost.h"
 #include "planner/machine_shape.h"
 #include "planner/machine_trees.h"
@@ -204,8 +205,7 @@ DevicePlanCosts costs_of(const Request& request, const DeviceMachine& machine) {
 /// Devices that keep a line whole, by compute capability. No specification says so: NCCL relies on
 /// it for its protocol LL128 over NVLink on these (src/graph/tuning.cc, where all are alike).
 constexpr int kKeepLines[] = {70, 80, 90, 100};
-constexpr std::uint32_t kFlaggedLanes = 16;
-constexpr std::size_t kFlaggedSlotBytes = std::size_t{16} << 10;
+static_assert(kMostFlaggedBytes == kKernelShape.most_flagged_bytes);
 
 /// What one way has of its own: its kind, the links that it takes (within hosts), and what it
 /// carries alone.
@@ -352,8 +352,8 @@ std::vector<cuda::RingSet> flagged_rings(const DeviceMachine& machine) {
   constexpr std::size_t kLeast = 1024;
   const std::size_t eights = std::bit_ceil(std::max<std::size_t>(ranks, 8)) / 8;
   const std::size_t slot_bytes =
-      std::min(std::max(kFlaggedSlotBytes / eights, kLeast), machine.slot_bytes);
-  const std::uint32_t lanes = std::min(machine.lanes, kFlaggedLanes);
+      std::min(std::max(kKernelShape.flagged_slot_bytes / eights, kLeast), machine.slot_bytes);
+  const std::uint32_t lanes = std::min(machine.lanes, kKernelShape.flagged_lanes);
   std::vector<cuda::RingSet> sets{{SlotFormat::kPacked, lanes, slot_bytes}};
   if (lines) sets.push_back({SlotFormat::kLine, lanes, slot_bytes});
   return sets;
