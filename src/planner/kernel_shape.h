@@ -1,6 +1,6 @@
 // File: planner/kernel_shape.h: the shape of this library's kernels: how many blocks and lanes, how
 // long slots are, and where each kernel ends to be used. The figures and the evidence for them are
-// in kernel_shape.def.
+// in kernel_shape.def; `tutti topo predict --shape` prints them.
 //
 // Some kernels have constants of their own, as they may not include this. Code that includes both
 // checks that these are alike.

@@ -23,10 +23,9 @@ using cuda::SlotFormat;
 using topology::NodeId;
 using topology::NodeKind;
 
-/// As a communicator has on devices of 80 to 127 multiprocessors, and of 128 or more, which SXM
-/// boards have from Hopper on, and AMD's (cuda/comm/create.cc).
-constexpr std::uint32_t kLanes = 16, kMostLanes = 32;
 constexpr int kHopper = 90;
+/// GPUs from Hopper on, and those of AMD, are taken to have those of H100; others those of A100.
+constexpr int kMultiprocessors = 132, kMultiprocessorsBefore = 108;
 constexpr std::size_t kMostEvents = std::size_t{1} << 17;  // A plan's: some ms.
 
 std::vector<std::string> give_buses(topology::Graph& graph) {
@@ -44,14 +43,10 @@ planner::DeviceMachine links_within(const topology::Graph& graph) {
   planner::DeviceMachine machine;
   topology::Router router(graph);
   const auto gpus = graph.all(NodeKind::kGpu);
-  machine.lanes =
-      std::all_of(gpus.begin(), gpus.end(),
-                  [&](NodeId gpu) {
-                    return topology::number_fact(graph[gpu], "sm").value_or(0) >= kHopper ||
-                           !topology::fact(graph[gpu], "gfx").empty();
-                  })
-          ? kMostLanes
-          : kLanes;
+  const planner::CommunicatorShape shape = communicator_shape(graph);
+  machine.lanes = shape.lanes;
+  machine.slot_bytes = shape.slot_bytes;
+  machine.slots = static_cast<int>(shape.slot_count);
   for (const NodeId gpu : gpus) {
     machine.device_of.push_back(static_cast<int>(machine.device_of.size()));
     for (const NodeId peer : gpus) {
@@ -104,6 +99,17 @@ Result<Taken> first_plan(const planner::Request& request, const planner::DeviceM
 }
 
 }  // namespace
+
+planner::CommunicatorShape communicator_shape(const topology::Graph& graph,
+                                              const Settings& settings) {
+  const auto gpus = graph.all(NodeKind::kGpu);
+  const bool large = std::all_of(gpus.begin(), gpus.end(), [&](NodeId gpu) {
+    return topology::number_fact(graph[gpu], "sm").value_or(0) >= kHopper ||
+           !topology::fact(graph[gpu], "gfx").empty();
+  });
+  return planner::communicator_shape(
+      {large ? kMultiprocessors : kMultiprocessorsBefore, gpus.size()}, settings);
+}
 
 std::string name_of(const TimedChoice& choice) {
   constexpr std::string_view kMarks[] = {"", "*", "+"};

@@ -14,10 +14,16 @@
 #include <vector>
 
 #include "cuda/comm/select.h"
+#include "planner/kernel_shape.h"
 #include "planner/simulate/simulate.h"
 #include "topology/graph/graph.h"
 
 namespace tutti::tools {
+
+/// What a communicator of a host's GPUs has, a rank for each. No graph says how many
+/// multiprocessors they have: taken to be as many as A100 have, or from Hopper on as H100.
+planner::CommunicatorShape communicator_shape(const topology::Graph& graph,
+                                              const Settings& settings = {});
 
 /// A rank for each GPU of one host, in the order of the graph; all reach each other, over NVLink
 /// where that leads there, else over PCI Express. GPUs without a PCI address get one. Errors:

@@ -15,6 +15,7 @@
 #include "tools/simulate/options.h"
 #include "tools/simulate/simulate.h"
 #include "tools/topo/device_choices.h"
+#include "tools/topo/kernel_shape_text.h"
 #include "tools/topo/topo.h"
 #include "topology/capture/machines.h"
 #include "topology/graph/words.h"
@@ -29,6 +30,7 @@ struct Predict {
   int lanes = 0;
   std::size_t slot_bytes = 0;
   int slots = 0;
+  bool shape = false;
   bool json = false;
 };
 
@@ -94,7 +96,6 @@ struct Prediction {
 };
 
 constexpr std::string_view kMessages = "send_recv";
-constexpr std::uint32_t kMostOneWay = 24;  // Blocks: 3/16 of 132 multiprocessors, or all lanes.
 
 /// Each rank sends to the next and gets from the one before. The kernel has as many blocks for the
 /// one as for the other (kernels/cuda/messages.h); here twice as many lanes do both, with half the
@@ -122,12 +123,16 @@ Result<std::vector<Prediction>> predict_messages(const planner::DeviceMachine& m
   options.slot_bytes = machine.slot_bytes;
   options.slots = std::max(1, machine.slots / 2);
   planner::Simulator ours(machine.graph->graph, machine.graph->devices, options);
+  Settings settings;
+  settings.lanes = static_cast<int>(machine.lanes);
+  const std::uint32_t one_way =
+      communicator_shape(machine.graph->graph, settings).message_blocks / 2;
   std::vector<Prediction> rows;
   for (const std::size_t bytes : sizes) {
     Prediction& row = rows.emplace_back();
     row.bytes = bytes;
     const std::uint32_t lanes =
-        2 * std::min(cuda::message_lanes(bytes, machine.slot_bytes, machine.lanes), kMostOneWay);
+        2 * std::min(cuda::message_lanes(bytes, machine.slot_bytes, machine.lanes), one_way);
     const auto us = [&](planner::Simulator& simulator, std::uint32_t times, const char* protocol) {
       return simulator.microseconds(plan::replicate(once, times), *planner::find_protocol(protocol),
                                     bytes);
@@ -228,6 +233,10 @@ Result<planner::DeviceMachine> machine_of(const std::string& name, const Predict
 }
 
 Result<int> predict(Predict options) {
+  if (options.shape) {
+    print_kernel_shape(options.json);
+    return 0;
+  }
   TUTTI_TRY(const auto sizes, sizes_named(options.sizes));
   if (options.collectives.empty())
     options.collectives = {"all_reduce", "reduce_scatter", "all_gather",
@@ -274,6 +283,8 @@ void define_topo_predict(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(std::size_t{1} << 10, std::size_t{1} << 30));
   command->add_option("--slots", options->slots, "Slots of a ring; default: 4")
       ->check(CLI::Range(1, 64));
+  command->add_flag("--shape", options->shape,
+                    "Instead: the kernels' lanes, slots and tiles, with the evidence for each");
   command->add_flag("--json", options->json, "For programs");
   command->footer(
       "No GPU has been measured: figures of kernels are those of planner/kernel_phases.h.\n"
@@ -282,7 +293,8 @@ void define_topo_predict(CLI::App& app, int& exit_code) {
       "x: how many times as fast as NCCL; *: over packed slots; +: over lines.\n\nExamples:\n"
       "  tutti topo predict\n"
       "  tutti topo predict hgx-h100 --collective all_reduce --sizes 8,64K,1M,256M\n"
-      "  tutti topo predict hgx-h100 --lanes 32 --slot-bytes 128K");
+      "  tutti topo predict hgx-h100 --lanes 32 --slot-bytes 128K\n"
+      "  tutti topo predict --shape");
   command->callback([options, &exit_code] { exit_code = exit_code_of(predict(*options)); });
 }
 
