@@ -217,6 +217,7 @@ void large_graphs() {
     cudaGraph_t graph = nullptr;
     cudaStreamEndCapture(captured, &graph);
     cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
     for (int i = 0; i < 3; ++i) cudaGraphLaunch(executable, stream);
   });
 }
