@@ -56,7 +56,7 @@ for mistake in "${!cases_with[@]}"; do
   notice "$mistake" "${cases[@]}"
 done
 # Lines move: a mistake that no kernel comes to is not passed over in silence.
-read -ra cases < <("$program" cases | tr '\n' ' ')
+mapfile -t cases < <("$program" cases)
 SIMT_MISTAKE=no_barrier@interpret.h:1 "$program" "${cases[0]}" >"$log" 2>&1 || true
 if ! grep -q 'was not planted' "$log"; then
   echo "a mistake at a line that has none: nothing is said"
