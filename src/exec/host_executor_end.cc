@@ -14,8 +14,9 @@ Poll HostExecutor::fail(Error error) {
 
 /// Whether a call has failed by what was found.
 bool HostExecutor::fails(std::optional<Error> found) {
-  if (found) fail(*std::move(found));
-  return found.has_value();
+  if (!found) return false;
+  fail(*std::move(found));
+  return true;
 }
 
 /// Some rank has ended the communicator.

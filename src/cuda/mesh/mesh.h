@@ -99,7 +99,7 @@ struct CudaSgd {
 struct CudaMulticastStaging {
   std::size_t area_bytes = std::size_t{256} << 10;  // A lane's tile: a multiple of 64 a rank.
   /// What a mesh of so many lanes takes: a tile for each lane, on both sides, twice.
-  std::size_t bytes(std::uint32_t lanes) const { return 4 * lanes * area_bytes; }
+  std::size_t bytes(std::uint32_t lanes) const { return area_bytes * lanes * 4; }
   std::byte* multicast = nullptr;      // Stands for all ranks'.
   std::byte* own = nullptr;            // This rank's,
   std::vector<std::byte*> everywhere;  // and that of each rank, as this one sees it.

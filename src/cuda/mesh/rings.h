@@ -147,9 +147,10 @@ class CudaRings {
   /// joined. Both are on its host, and the counter is in that host's memory: a thread that ends a
   /// wait writes it without asking the driver.
   std::uint64_t* stream_counter(int owner, int writer, int number) const {
-    const int ranks = static_cast<int>(bases_.size());
-    return reinterpret_cast<std::uint64_t*>(counters_) +
-           (owner * ranks + writer) * kStreamCounters + number;
+    const auto pair =
+        static_cast<std::size_t>(owner) * bases_.size() + static_cast<std::size_t>(writer);
+    return reinterpret_cast<std::uint64_t*>(counters_) + pair * kStreamCounters +
+           static_cast<std::size_t>(number);
   }
   /// A peer's streams may still write counters: nobody gets them after this.
   void retire_counters() { own_counters_.retire(); }

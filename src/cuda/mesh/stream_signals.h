@@ -79,7 +79,8 @@ class StreamSignals {
   Status write(std::uint64_t* at, std::uint64_t value, cudaStream_t stream) const;
   int rank_count() const { return static_cast<int>(rings_->options().devices.size()); }
   std::uint64_t& of(std::vector<std::uint64_t>& list, int peer, int number) const {
-    return list[static_cast<std::size_t>(peer * kStreamCounters + number)];
+    return list[static_cast<std::size_t>(peer) * kStreamCounters +
+                static_cast<std::size_t>(number)];
   }
 
   const CudaRings* rings_ = nullptr;
