@@ -1,9 +1,9 @@
 // File: planner/kernel_shape.h: the shape of this library's kernels: how many blocks and lanes, how
-// long slots are, and where each kernel ends to be used. The figures and the evidence for them are
-// in kernel_shape.def; `tutti topo predict --shape` prints them.
+// long slots are, and up to which sizes each kernel is used. The figures and the evidence for them
+// are in kernel_shape.def; `tutti topo predict --shape` prints them.
 //
-// Some kernels have constants of their own, as they may not include this. Code that includes both
-// checks that these are alike.
+// Kernels may not include this, so some have constants of their own. cuda/comm/create.cc and
+// simt/body_test.cc check that these are the same.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -23,6 +23,10 @@ struct Override {
   std::uint32_t lanes = 0;             // For the forced one; 0: the planner says.
   std::vector<std::string> forbidden;  // Names.
   bool forbids(std::string_view name) const;
+  /// Whether a candidate of that name may be taken: the forced one, or any that is not forbidden.
+  bool allows(std::string_view name) const {
+    return forced.empty() ? !forbids(name) : forced == name;
+  }
 };
 
 /// Reads a list. An entry for the collective alone wins over one for all; of several alike the

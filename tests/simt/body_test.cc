@@ -8,12 +8,15 @@
 
 #include "kernels/cuda/body.h"
 #include "kernels/host/reduce.h"
+#include "planner/kernel_shape.h"
 #include "support/catch.h"
 #include "support/kinds.h"
 #include "support/sample.h"
 
 namespace tutti {
 namespace {
+
+static_assert(cuda::kInFlight == planner::kKernelShape.loads_in_flight);
 
 using cuda::Arguments;
 using cuda::Resolved;

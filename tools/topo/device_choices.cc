@@ -12,6 +12,7 @@
 #include "cuda/comm/graph_costs.h"
 #include "cuda/mesh/suits.h"
 #include "kernels/cuda/interpreter.h"
+#include "planner/kernel_shape.h"
 #include "planner/simulate/simulate.h"
 #include "topology/embedding/routes.h"
 #include "topology/graph/words.h"
@@ -244,7 +245,7 @@ Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& 
         TUTTI_RETURN_IF_ERROR(simulate(*algorithm, true, SlotFormat::kPacked));
     }
     for (const cuda::RingSet& set : machine.flagged) {
-      if (bytes > planner::kMostFlaggedBytes) break;
+      if (bytes > planner::kKernelShape.most_flagged_bytes) break;
       for (const Algorithm* algorithm : chooser.simulator(set.format).candidates())
         TUTTI_RETURN_IF_ERROR(simulate(*algorithm, false, set.format));
     }

@@ -26,9 +26,7 @@ bool is_allowed(const std::string& overrides) {
                                         Collective::kAllGather, Collective::kBroadcast};
   return std::ranges::any_of(kMulticasts, [&](Collective collective) {
     const auto wanted = planner::override_for(collective, overrides, "TUTTI_ALGORITHM");
-    if (!wanted) return true;
-    return wanted->forced.empty() ? !wanted->forbids(planner::kMulticastName)
-                                  : wanted->forced == planner::kMulticastName;
+    return !wanted || wanted->allows(planner::kMulticastName);
   });
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cuda/interpreter.h"
 #include "plan/chunks.h"
 #include "planner/kernel_phases.h"
+#include "planner/kernel_shape.h"
 
 namespace tutti::planner {
 namespace {
@@ -200,7 +201,7 @@ const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algor
   if (request.mapped) compete({.ordered = layout.ordered});
   for (const cuda::RingSet& set : machine_.flagged) {
     if (flagged_.contains(set.format) && own(algorithm, request) <= set.lanes &&
-        request.bytes <= kMostFlaggedBytes)
+        request.bytes <= kKernelShape.most_flagged_bytes)
       compete({.format = set.format});
   }
   return layout;

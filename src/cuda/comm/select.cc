@@ -205,7 +205,6 @@ DevicePlanCosts costs_of(const Request& request, const DeviceMachine& machine) {
 /// Devices that keep a line whole, by compute capability. No specification says so: NCCL relies on
 /// it for its protocol LL128 over NVLink on these (src/graph/tuning.cc, where all are alike).
 constexpr int kKeepLines[] = {70, 80, 90, 100};
-static_assert(kMostFlaggedBytes == kKernelShape.most_flagged_bytes);
 
 /// What one way has of its own: its kind, the links that it takes (within hosts), and what it
 /// carries alone.
@@ -407,8 +406,7 @@ DeviceRecipe device_recipe(const Candidate& candidate, const Request& request,
 Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine) {
   TUTTI_TRY(const Override algorithm_override,
             override_for(collective, machine.overrides, "TUTTI_ALGORITHM"));
-  return algorithm_override.forced.empty() ? !algorithm_override.forbids(kEagerName)
-                                           : algorithm_override.forced == kEagerName;
+  return algorithm_override.allows(kEagerName);
 }
 
 Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& machine) {

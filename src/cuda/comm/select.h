@@ -117,8 +117,6 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
 /// packed slots; and lines, if all links are NVLinks and the devices keep lines whole. Sets of 8
 /// ranks have 8 MiB each; with more ranks, slots are shorter.
 std::vector<cuda::RingSet> flagged_rings(const DeviceMachine& machine);
-/// The bytes beyond which they are not tried, as flags take a part of the links.
-inline constexpr std::size_t kMostFlaggedBytes = std::size_t{2} << 20;
 /// "packed slots", "lines of 128 bytes"; "" for simple slots.
 std::string_view in_words(cuda::SlotFormat format);
 
