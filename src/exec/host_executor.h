@@ -134,15 +134,7 @@ class HostExecutor {
   const WaitPolicy& wait() const { return wait_; }
 
  private:
-  /// As flight::At has them.
-  enum class Phase : std::uint8_t {
-    kCredit,
-    kGather,
-    kLanes,
-    kLeave,
-    kStopping,  // It failed; ranks that write into its buffers have to stop first.
-    kDone
-  };
+  using Phase = flight::At;  // In order; never kMessage.
 
   void begin_again(const void* input, void* output);
   template <class Begin>

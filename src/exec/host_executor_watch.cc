@@ -105,7 +105,7 @@ bool HostExecutor::check_health() {
   const auto awaited = find_awaited();
   const int last = awaited.empty() ? -1 : awaited.back();
   const int next = phase_ == Phase::kGather ? board_.next_peer() : last;
-  flight_.wait(static_cast<flight::At>(phase_), last, phase_ == Phase::kLanes ? plans_.tile() : 0);
+  flight_.wait(phase_, last, phase_ == Phase::kLanes ? plans_.tile() : 0);
   if (fails(agreement_.compare_waiting(now, begins, next)) || begins) return phase_ != Phase::kDone;
   if (watchdog_.look_due(now)) {
     watchdog_.say_waiting(now, awaited);

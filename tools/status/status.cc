@@ -121,17 +121,6 @@ std::string comm_text(const CommStatus& comm, std::int64_t now_ns, bool calls) {
   return text + slow_text(comm);
 }
 
-ordered_json entry_json(const Seen& seen) {
-  ordered_json json;
-  json["call"] = seen.call;
-  json["what"] = exec::flight::describe(seen);
-  json["state"] = exec::flight::outcome_name(seen.state);
-  if (seen.begin_ns != 0) json["begin_s"] = seconds(seen.begin_ns);
-  if (seen.end_ns != 0) json["end_s"] = seconds(seen.end_ns);
-  if (!seen.plan.empty()) json["plan"] = seen.plan;
-  return json;
-}
-
 ordered_json comm_json(const CommStatus& comm, std::int64_t now_ns, bool calls) {
   const exec::flight::SeenTrack& track = comm.any().track;
   ordered_json json{{"job", track.job},
@@ -149,7 +138,7 @@ ordered_json comm_json(const CommStatus& comm, std::int64_t now_ns, bool calls) 
     if (rank.awaited >= 0) one["waits_for"] = rank.awaited;
     if (rank.since_ns != 0) one["seconds"] = seconds(now_ns - rank.since_ns);
     for (const Seen& seen : rank.found->track.entries) {
-      if (calls) one["calls"].push_back(entry_json(seen));
+      if (calls) one["calls"].push_back(to_json(seen));
     }
     json["here"].push_back(std::move(one));
   }

@@ -18,18 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json entry_json(const Seen& seen) {
-  ordered_json json{
-      {"call", seen.call}, {"what", describe(seen)}, {"state", outcome_name(seen.state)}};
-  if (seen.begin_ns != 0) json["begin_ns"] = seen.begin_ns;
-  if (seen.end_ns != 0) json["end_ns"] = seen.end_ns;
-  if (!seen.plan.empty()) json["plan"] = seen.plan;
-  if (seen.running()) json["at"] = to_string(seen.state.at);
-  if (seen.running()) json["tile"] = seen.state.tile;
-  if (seen.state.awaited >= 0) json["waits_for"] = seen.state.awaited;
-  return json;
-}
-
 /// The latest calls of a rank, by the record that all ranks of a communicator share.
 ordered_json calls_of(const CallRecord& record) {
   auto calls = ordered_json::array();
@@ -66,7 +54,7 @@ Status write(const Recorder& recorder, const Region& region) {
                     {"ranks", track->ranks},
                     {"calls", ordered_json::array()},
                     {"peers", ordered_json::array()}};
-  for (const Seen& seen : track->entries) json["calls"].push_back(entry_json(seen));
+  for (const Seen& seen : track->entries) json["calls"].push_back(to_json(seen));
   for (int rank = 0; rank < track->ranks; ++rank) {
     if (rank == track->rank) continue;
     json["peers"].push_back({{"rank", rank}, {"calls", calls_of(region.record(rank))}});

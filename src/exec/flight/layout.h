@@ -27,8 +27,16 @@ inline constexpr std::size_t kPage = 4096;
 
 /// What a call is at, or how it ended; see State.
 enum class Outcome : std::uint8_t { kRunning, kOk, kFailed };  // From kFailed on: kFailed + Code.
-/// Where a call is that waits. The first six are HostExecutor's phases.
-enum class At : std::uint8_t { kCredit, kGather, kLanes, kLeave, kStopping, kDone, kMessage };
+/// The phases of a call (HostExecutor), and kMessage for an entry that is no call.
+enum class At : std::uint8_t {
+  kCredit,
+  kGather,
+  kLanes,
+  kLeave,
+  kStopping,  // It failed; ranks that write into its buffers have to stop first.
+  kDone,
+  kMessage
+};
 
 /// The word `state` of an entry.
 struct State {

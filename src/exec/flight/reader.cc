@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
 
@@ -150,6 +151,18 @@ std::string describe(const Seen& seen) {
   return fmt::format("{} of {} {} {} {}", sends ? "send" : "recv", seen.count,
                      tutti::to_string(type), sends ? "to" : "from",
                      seen.peer() < 0 ? "any rank" : fmt::format("rank {}", seen.peer()));
+}
+
+nlohmann::ordered_json to_json(const Seen& seen) {
+  nlohmann::ordered_json json{
+      {"call", seen.call}, {"what", describe(seen)}, {"state", outcome_name(seen.state)}};
+  if (seen.begin_ns != 0) json["begin_ns"] = seen.begin_ns;
+  if (seen.end_ns != 0) json["end_ns"] = seen.end_ns;
+  if (!seen.plan.empty()) json["plan"] = seen.plan;
+  if (seen.running()) json["at"] = to_string(seen.state.at);
+  if (seen.running()) json["tile"] = seen.state.tile;
+  if (seen.state.awaited >= 0) json["waits_for"] = seen.state.awaited;
+  return json;
 }
 
 std::string_view to_string(At at) {

@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -59,7 +60,9 @@ std::optional<SeenTrack> read_track(const Copy& copy, const Now& now);
 
 /// "all_reduce of 1024 float32 (sum)", "recv of 3 float32 from rank 1".
 std::string describe(const Seen& seen);
-/// "waits for credit", "runs tile 3": where a call is that waits.
+/// The same with its outcome, times, plan and where it waits, for programs.
+nlohmann::ordered_json to_json(const Seen& seen);
+/// "waits for ranks to come", "runs its plan".
 std::string_view to_string(At at);
 /// "ok", "running", "timeout".
 std::string_view outcome_name(const State& state);

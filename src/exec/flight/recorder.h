@@ -21,7 +21,7 @@ namespace tutti::exec::flight {
 using Word = std::atomic<std::uint64_t>;
 static_assert(sizeof(Word) == sizeof(std::uint64_t) && Word::is_always_lock_free);
 
-/// Whose calls a track has.
+/// The rank and communicator whose calls a track records.
 struct About {
   std::array<std::uint64_t, 2> communicator{};
   int rank = 0, ranks = 1, local_ranks = 1;
