@@ -81,7 +81,10 @@ TEST_CASE("status names the rank that makes no call, and the one that is stopped
     }
     return "";
   });
-  json comm = eventually_status([](const json& now) { return waits_for(now, 2, 3); });
+  // On a busy machine ranks also wait for rank 2 in the calls that it makes.
+  json comm = eventually_status([](const json& now) {
+    return waits_for(now, 2, 3) && !now["here"][2]["in_call"] && now["waited_s"] > 0.5;
+  });
   INFO(comm.dump(1));
   REQUIRE(waits_for(comm, 2, 3));
   CHECK(comm["waiting"] == json({0, 1, 3}));
@@ -90,13 +93,13 @@ TEST_CASE("status names the rank that makes no call, and the one that is stopped
   const auto call = comm["here"][0]["call"].get<std::uint64_t>();
   const std::string what = "rank 2 has not made call " + std::to_string(call) + " (all_reduce of " +
                            std::to_string(count) + " float32 (sum));";
-  CHECK(
-      comm["sentence"].get<std::string>().starts_with(what + " ranks 0, 1, 3 wait for it since "));
+  CHECK(comm["sentence"].get<std::string>().starts_with(what +
+                                                        " ranks 0, 1, 3 have waited for it for "));
   CHECK(!comm["here"][2]["in_call"]);
   std::this_thread::sleep_for(300ms);
   const Said stuck = run_status(job_name() + " --stuck 0.2");
   CHECK(stuck.code == 1);
-  CHECK(stuck.text.find(what + "\n  ranks 0, 1, 3 wait for it since ") != std::string::npos);
+  CHECK(stuck.text.find(what + "\n  ranks 0, 1, 3 have waited for it for ") != std::string::npos);
   std::size_t longest = 0, begin = 0;
   for (std::size_t end = 0; (end = stuck.text.find('\n', begin)) != std::string::npos;
        begin = end + 1)

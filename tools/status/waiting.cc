@@ -102,8 +102,8 @@ void find_blocker(CommStatus& comm, std::int64_t now_ns) {
   }
   if (direct == nullptr) direct = &comm.by_rank.at(comm.waiting.front());
   comm.blame = blocker_text(comm, *direct);
-  comm.waits = fmt::format("{} {} for it since {:.1f} s", names(comm.waiting),
-                           comm.waiting.size() == 1 ? "waits" : "wait",
+  comm.waits = fmt::format("{} {} waited for it for {:.1f} s", names(comm.waiting),
+                           comm.waiting.size() == 1 ? "has" : "have",
                            static_cast<double>(comm.waited_ns) / 1e9);
 }
 

@@ -72,7 +72,7 @@ TEST_CASE("the end of a chain is blamed, for as long as the first rank of it wai
   CHECK(status.waiting == std::vector{0, 1, 3});
   CHECK(status.waited_ns == 12 * kSecond);
   CHECK(status.blame == "rank 2 has not made call 7 (barrier)");
-  CHECK(status.waits == "ranks 0, 1, 3 wait for it since 12.0 s");
+  CHECK(status.waits == "ranks 0, 1, 3 have waited for it for 12.0 s");
 }
 
 TEST_CASE("what the blamed rank does is said") {
