@@ -34,7 +34,7 @@ namespace tutti::nccl {
 /// The environment's settings, but with a deadline of a day unless one is set: NCCL has none.
 Result<Settings> settings_of_environment();
 
-/// What of an ncclConfig_t has a meaning here.
+/// The fields of an ncclConfig_t that have an effect here.
 struct Config {
   bool blocking = true;            // Whether calls wait until a communicator is made.
   int min_ctas = 0, max_ctas = 0;  // Limits of its lanes; 0: not set.

@@ -133,7 +133,7 @@ std::function<Status(ncclComm&)> at_new_place(const char* function, const ncclCo
   };
 }
 
-/// A handle with the parent's device, and of its configuration what `config` does not say.
+/// A handle with the parent's device, and with the parent's configuration where `config` sets none.
 Result<std::shared_ptr<ncclComm>> child_of(const ncclComm& comm, const ncclConfig_t* config) {
   auto made = std::make_shared<ncclComm>();
   TUTTI_TRY(made->config, read_config(config, comm.config));

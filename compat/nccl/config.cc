@@ -42,8 +42,6 @@ bool blocking_of(int asked, bool inherited) {
   return asked == NCCL_CONFIG_UNDEF_INT ? inherited : asked == 1;
 }
 
-constexpr int kMostLanes = 64;  // As TUTTI_MOST_LANES takes.
-
 }  // namespace
 
 bool is_cta_policy(int policy) {

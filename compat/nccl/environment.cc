@@ -18,7 +18,6 @@ namespace {
 // Bounds of what is read: more is refused, or left out.
 constexpr std::size_t kMostNameBytes = 64, kMostValueBytes = 4096, kMostNames = 16;
 constexpr std::size_t kMostFileBytes = std::size_t{64} << 10, kMostVariables = 256;
-constexpr int kMostLanes = 64;
 
 std::optional<int> parse_number(std::string_view text, int least, int most) {
   int value = 0;

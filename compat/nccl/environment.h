@@ -14,6 +14,8 @@
 
 namespace tutti::nccl {
 
+inline constexpr int kMostLanes = 64;  // That TUTTI_LEAST_LANES and TUTTI_MOST_LANES take.
+
 struct Variable {
   std::string_view name;
   std::string_view setting;  // The variable of Tutti's that it sets; empty: none.
