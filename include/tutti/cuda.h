@@ -225,8 +225,8 @@ TUTTI_API tutti_result_t tutti_device_sgd_piece(tutti_device_comm_t comm, size_t
 
 /* ---- Messages --------------------------------------------------------------------------------
  * As those of tutti.h, but that messages and collectives keep their order. Two ranks that send to
- * each other do so in a group. A count that two ranks of a host don't agree on
- * ends in TUTTI_MISMATCH, between hosts perhaps only in TUTTI_TIMEOUT. */
+ * each other do so in a group. A count that two ranks of a host don't agree on ends in
+ * TUTTI_MISMATCH, between hosts perhaps only in TUTTI_TIMEOUT. */
 
 TUTTI_API tutti_result_t tutti_send_on_stream(tutti_device_comm_t comm, const void* data,
                                               size_t count, tutti_data_type_t type, int to,

@@ -14,8 +14,8 @@
 //
 // Graphs: calls may be captured. What a call needs is made when something like it is called first;
 // within a capture too, but then replaying must not be what a peer waits for meanwhile: call it
-// once before, or `prepare` it. Replays and other calls take place in the
-// order in which they are launched, on whatever streams.
+// once before, or `prepare` it. Replays and other calls take place in the order in which they are
+// launched, on whatever streams.
 //
 // One thread for several ranks: in a Group (communicator.h), which then begins all of them at its
 // end. A group does not wait for what it put onto streams.

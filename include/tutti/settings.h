@@ -54,8 +54,8 @@ struct TUTTI_API Settings {
   /// TUTTI_GPUDIRECT: whether slots between devices of different hosts lie in the devices' memory,
   /// which RDMA cards then read and write: "on", "off", or "auto", where card and device are close.
   std::string gpudirect = "auto";
-  /// TUTTI_FLIGHT: a folder into which each rank writes its latest calls as JSON when an error has
-  /// ended its communicator; empty: none.
+  /// TUTTI_FLIGHT: a folder into which a rank writes its latest calls as JSON when it gets the
+  /// error that ended its communicator; empty: none.
   std::string flight;
   std::string log = "warn";  // TUTTI_LOG: trace, debug, info, warn, error or off.
 

@@ -16,8 +16,8 @@ struct Work {
   bool plain;         // All is in plain memory, aligned and of the message's type, and all targets
                       // are of one form.
   bool copy;          // Bits are moved, nothing is computed.
-  unsigned first_thread;  // Takes the first unit; of whole warps. What is done beside other work
-                          // begins with another warp than that does.
+  unsigned first_thread;  // Takes the first unit; the first thread of a warp. Moves that run side
+                          // by side begin with different warps.
 
   /// The calling thread's number among those that take units. Its lane stays what it is.
   TUTTI_DEVICE unsigned thread() const {

@@ -52,11 +52,10 @@ for case in "${cases[@]}"; do
   done
 done
 for mistake in "${!cases_with[@]}"; do
-  read -ra cases <<<"${cases_with[$mistake]}"
-  notice "$mistake" "${cases[@]}"
+  read -ra any <<<"${cases_with[$mistake]}"
+  notice "$mistake" "${any[@]}"
 done
 # Lines move: a mistake that no kernel comes to is not passed over in silence.
-mapfile -t cases < <("$program" cases)
 SIMT_MISTAKE=no_barrier@interpret.h:1 "$program" "${cases[0]}" >"$log" 2>&1 || true
 if ! grep -q 'was not planted' "$log"; then
   echo "a mistake at a line that has none: nothing is said"
