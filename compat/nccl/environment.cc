@@ -191,13 +191,6 @@ constexpr Variable kVariables[] = {
     {"NCCL_TOPO_DUMP_FILE", "", "", "instead: `tutti topo export -o FILE`"},
 };
 
-/// In a line of the log: bounded, and no control characters.
-std::string shown(std::string_view value) {
-  std::string text(value.substr(0, kMostNameBytes));
-  for (char& c : text) c = is_printable(c) ? c : '?';
-  return value.size() > kMostNameBytes ? text + "..." : text;
-}
-
 void read_one(const Variable& variable, const std::string& text, Environment& result) {
   const bool sound = text.size() <= kMostValueBytes && std::ranges::all_of(text, is_printable);
   const std::string before =
@@ -206,14 +199,14 @@ void read_one(const Variable& variable, const std::string& text, Environment& re
   const bool sets = value && !variable.setting.empty() && !value->empty();
   if (!value || (sets && !check_setting(variable.setting, *value))) {
     result.complaints.push_back(fmt::format("{}='{}' has no effect: it takes {}", variable.name,
-                                            shown(text), variable.takes));
+                                            shown_value(text), variable.takes));
     return;
   }
   if (variable.setting.empty()) result.own[std::string(variable.name)] = *value;
   if (sets) {
     result.settings[std::string(variable.setting)] = *value;
     result.notes.push_back(fmt::format("{} set by environment to {} ({}={})", variable.name,
-                                       shown(text), variable.setting, shown(*value)));
+                                       shown_value(text), variable.setting, shown_value(*value)));
   }
   if (variable.name == "NCCL_DEBUG") result.own["NCCL_DEBUG"] = upper(text);
 }
@@ -226,7 +219,7 @@ std::string name_ignored(const Values& set) {
     const auto* const known = std::ranges::find(kVariables, name, &Variable::name);
     const bool has_meaning = known != std::end(kVariables) && known->parse != nullptr;
     if (has_meaning || text.empty() || ++count > kMostNames) continue;
-    line += (line.empty() ? "" : ", ") + shown(name);
+    line += (line.empty() ? "" : ", ") + shown_value(name);
     if (known == std::end(kVariables)) continue;
     std::string note(known->note);
     std::erase(note, '`');
@@ -352,7 +345,7 @@ const Environment& environment() {
     const std::string named = of_process("NCCL_CONF_FILE");
     if (!named.empty() && ::access(named.c_str(), R_OK) != 0)
       read.complaints.push_back(
-          fmt::format("NCCL_CONF_FILE='{}' has no effect: it can't be read", shown(named)));
+          fmt::format("NCCL_CONF_FILE='{}' has no effect: it can't be read", shown_value(named)));
     start_debug(read);
     return read;
   }();

@@ -216,7 +216,7 @@ void define_status(CLI::App& app, int& exit_code) {
       ->add_option("--stuck", options->stuck_s,
                    "The exit code is 1 if a rank waits for longer (default 10)")
       ->type_name("SECONDS")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0., 1e6));
   command->add_flag("--calls", options->calls, "Also the latest calls of each rank; JSON: all");
   command->add_flag("--watch", options->watch, "Again every second, until interrupted");
   command->add_flag("--json", options->json, "As JSON, for programs");

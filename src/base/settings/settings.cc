@@ -284,10 +284,17 @@ void warn_of_unknown_variables() {
 
 Error refused(const Knob& knob, std::string_view name, std::string_view value) {
   return {Code::kInvalidArgument,
-          fmt::format("{}='{:.64}' is not valid: it takes {}", name, value, knob.accepts)};
+          fmt::format("{}='{}' is not valid: it takes {}", name, shown_value(value), knob.accepts)};
 }
 
 }  // namespace
+
+std::string shown_value(std::string_view value) {
+  constexpr std::size_t kMost = 64;
+  std::string text(value.substr(0, kMost));
+  for (char& c : text) c = c >= ' ' && c < 127 ? c : '?';
+  return value.size() > kMost ? text + "..." : text;
+}
 
 Status check_settings(const Settings& settings) {
   Settings copy;

@@ -27,6 +27,10 @@ Result<Settings> settings_or(const std::function<std::string(std::string_view)>&
 /// takes.
 Status check_setting(std::string_view variable, std::string_view value);
 
+/// A variable's value, or its name, for a line of text: at most 64 characters and "...", with ? for
+/// those that are not printable.
+std::string shown_value(std::string_view value);
+
 /// Whether every field has a value that its variable would take: programs may assign what they
 /// like. kInvalidArgument in one line that names the first that has not.
 Status check_settings(const Settings& settings);
