@@ -88,6 +88,7 @@ extern __thread ThreadContext* current;
 
 // Scheduling points.
 void yield_point();                          // May give way.
+void late_point();                           // May sleep, so that others see what came before.
 void poll_point(const volatile void* what);  // Gives way: "I wait for *what to change".
 void note_progress();                        // Something other than polling happened.
 bool coin();                                 // By the seed; false without one.

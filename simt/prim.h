@@ -148,22 +148,23 @@ inline bool load_packed(const void* line, std::uint32_t flag, std::uint32_t seco
 // Lines of 128 bytes, 8 lanes each with 16 bytes, of which the last has the flag. All lanes of the
 // warp call. On some GPUs a warp's store of such a line arrives whole; here that is a barrier
 // between the data and the flag, and the test's canary is that it is needed. On others
-// (Settings::tears_lines) the flag comes first.
+// (Settings::tears_lines) the flag comes first, and the data may come late.
 inline void store_line(void* at, Vector16 data, bool flag_lane, std::uint64_t flag,
                        Place place = Place::here()) {
   checked(at, 16, flag_lane);
+  const auto store_part = [&] {
+    if (!flag_lane) return store(at, data);
+    const bool ordered = !simt::planted(Mistake::kNoRelease, place);
+    __atomic_store_n(static_cast<std::uint64_t*>(at) + 1, flag,
+                     ordered ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
+    simt::note_progress();
+  };
   const bool torn = simt::settings().tears_lines;
-  if (!flag_lane && !torn) store(at, data);
+  if (flag_lane == torn) store_part();
   __syncwarp();
-  if (!flag_lane && torn) {
-    simt::yield_point();
-    store(at, data);
-  }
-  if (!flag_lane) return;
-  const bool ordered = !simt::planted(Mistake::kNoRelease, place);
-  __atomic_store_n(static_cast<std::uint64_t*>(at) + 1, flag,
-                   ordered ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
-  simt::note_progress();
+  if (flag_lane == torn) return;
+  if (torn) simt::late_point();
+  store_part();
 }
 /// True in all lanes if all lines of the warp have the flag; the data then.
 inline bool load_line(const void* at, bool flag_lane, std::uint64_t flag, Vector16& data,

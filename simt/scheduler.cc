@@ -70,6 +70,13 @@ void yield_point() {
   leave("preempted", nullptr, __builtin_return_address(0));
 }
 
+void late_point() {
+  Block* block = current_block;
+  if (block == nullptr || settings().preempt_one_in == 0) return;
+  // So seldom that it costs little, so long that a block on the same processor gets its turn.
+  if (block->random.below(512) == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
 void poll_point(const volatile void* what) {
   Block* block = current_block;
   if (block == nullptr) {
