@@ -34,7 +34,8 @@ bool forms_agree(const std::vector<Location>& sources, const std::vector<Locatio
 // Joins the moves of one lane; `previous` is always the last step of the result so far.
 class Joiner {
  public:
-  Joiner(DraftLane& lane, Join which) : lane_(lane), which_(which) {}
+  Joiner(DraftLane& lane, Join which, std::size_t most_targets)
+      : lane_(lane), which_(which), most_targets_(most_targets) {}
 
   /// True if it changed something.
   bool run() {
@@ -65,6 +66,7 @@ class Joiner {
   // written, or starts from the same sources.
   bool extends(DraftStep& previous, const DraftStep& step) {
     if (!may_join(previous, step)) return false;
+    if (previous.targets.size() + step.targets.size() > most_targets_) return false;
     const bool same_sources = repeats(previous, step), goes_on = continues(previous, step);
     if (!same_sources && !goes_on) return false;
     if (which_ == Join::kMemory && any_ring(step.targets)) return false;
@@ -123,6 +125,7 @@ class Joiner {
 
   DraftLane& lane_;
   const Join which_;
+  const std::size_t most_targets_;
   std::size_t next_ = 0;  // The first step of lane_ that was not looked at.
   DraftLane result_;
 };
@@ -163,14 +166,16 @@ Lane to_lane(const DraftLane& draft) {
   return lane;
 }
 
-bool join_moves(DraftLane& lane, Join which) { return Joiner(lane, which).run(); }
+bool join_moves(DraftLane& lane, Join which, std::uint32_t most_targets) {
+  return Joiner(lane, which, most_targets).run();
+}
 
-bool join_moves(Plan& plan, Join which) {
+bool join_moves(Plan& plan, Join which, std::uint32_t most_targets) {
   bool changed = false;
   for (RankPlan& rank : plan.ranks) {
     for (Lane& lane : rank.lanes) {
       DraftLane draft = to_draft(lane);
-      if (!join_moves(draft, which)) continue;
+      if (!join_moves(draft, which, most_targets)) continue;
       lane = to_lane(draft);
       changed = true;
     }

@@ -27,10 +27,14 @@ enum class Join : std::uint8_t {
   kSameSource,  // Only moves that repeat their sources for other targets.
 };
 
-/// Joins neighbouring moves of a lane (see fuse in passes.h). True if it changed something.
-bool join_moves(DraftLane& lane, Join which);
+/// A move may have any number of targets.
+inline constexpr std::uint32_t kAnyTargets = ~std::uint32_t{0};
+
+/// Joins neighbouring moves of a lane (see fuse in passes.h), to at most so many targets each. True
+/// if it changed something.
+bool join_moves(DraftLane& lane, Join which, std::uint32_t most_targets = kAnyTargets);
 /// The same for all lanes of a plan.
-bool join_moves(Plan& plan, Join which);
+bool join_moves(Plan& plan, Join which, std::uint32_t most_targets = kAnyTargets);
 
 /// A location where every chunk is cut into `shares`, each with scratch of its own: share `index`.
 constexpr Location share_of(Location at, std::uint32_t index, std::uint32_t shares,

@@ -6,10 +6,10 @@
 
 namespace tutti::plan {
 
-Plan fuse(const Plan& plan, std::uint32_t slots) {
+Plan fuse(const Plan& plan, std::uint32_t slots, std::uint32_t most_targets) {
   for (const Join which : {Join::kAll, Join::kMemory}) {
     Plan fused = plan;
-    if (!join_moves(fused, which)) continue;
+    if (!join_moves(fused, which, most_targets)) continue;
     fused.name += "+fuse";
     trim_scratch(fused);
     if (holds(fused, slots)) return fused;

@@ -15,10 +15,11 @@ namespace tutti::plan {
 
 /// Joins steps of a lane: a value that is moved into scratch and read once more right after goes on
 /// without the stop; a move repeated to another target becomes one move with two targets. The plan
-/// itself where there is nothing to join. With more slots per channel more can be joined. Only the
-/// simulator of other machines (planner/simulate/) uses it, because kernels such as NCCL's join
-/// these steps. This library's executors run plans as they are built.
-Plan fuse(const Plan& plan, std::uint32_t slots = 1);
+/// itself where there is nothing to join. With more slots per channel more can be joined; a step
+/// gets at most so many targets. For kernels of devices, to which each step costs barriers and a
+/// fence, and for the simulator of machines (planner/simulate/); hosts run plans as they are built.
+Plan fuse(const Plan& plan, std::uint32_t slots = 1,
+          std::uint32_t most_targets = ~std::uint32_t{0});
 
 /// By rank, of which host it is: ranks of a host reach each other's memory, others do not. Empty:
 /// all do.

@@ -67,14 +67,6 @@ bool only_touches(const plan::Plan& plan, const std::vector<int>& hosts) {
   return true;
 }
 
-std::size_t steps_of(const plan::Plan& plan) {
-  std::size_t steps = 0;
-  for (const plan::RankPlan& rank : plan.ranks) {
-    for (const plan::Lane& lane : rank.lanes) steps += lane.steps.size();
-  }
-  return steps;
-}
-
 plan::Plan read(std::string_view text) {
   auto plan = plan::parse(text);
   INFO((plan ? "" : plan.error().what));
@@ -398,74 +390,6 @@ lane 0
   REQUIRE(lowered);  // Rank 2's results.
   CHECK(plan::to_text(*lowered, Rank{0}).find("multicast:") == std::string::npos);
   CHECK(plan::to_text(*lowered, Rank{2}).find("multicast:result") != std::string::npos);
-}
-
-TEST_CASE("fuse goes on without the stop in scratch") {
-  const plan::Plan plan = read(R"(
-plan by_hand all_reduce ranks 2 pieces 1 contract deterministic
-rank 0 scratch 3
-lane 0
-  move 0: input[0] -> scratch[2]:contribution
-  move 0: scratch[2]:contribution -> to(1):contribution
-  move 0: from(1):contribution -> scratch[1]:contribution
-  move 0: input[0], scratch[1]:contribution -> scratch[0]:partial
-  move 0: scratch[0]:partial -> output[0]
-rank 1
-lane 0
-  move 0: input[0] -> to(0):contribution
-  move 0: from(0):contribution, input[0] -> output[0]
-)");
-  const plan::Plan fused = plan::fuse(plan);
-  CHECK(fused.name == "by_hand+fuse");
-  CHECK(plan::to_text(fused, Rank{0}) ==
-        "rank 0\n lane 0\n  move 0: input[0] -> to(1):contribution\n"
-        "  move 0: input[0], from(1):contribution -> output[0]\n");
-  check_computes(fused, 1);
-}
-
-TEST_CASE("fuse keeps scratch that is read again") {
-  const plan::Plan plan = read(R"(
-plan by_hand broadcast ranks 1 pieces 2 contract deterministic
-rank 0 scratch 1
-lane 0
-  move 0: input[0] -> scratch[0]:result
-  move 0: scratch[0]:result -> output[0]
-  move 1: input[1] -> output[1]
-  move 0: scratch[0]:result -> output[0]
-)");
-  const plan::Plan fused = plan::fuse(plan);
-  CHECK(plan::to_text(fused, Rank{0}) ==
-        "rank 0 scratch 1\n lane 0\n  move 0: input[0] -> scratch[0]:result, output[0]\n"
-        "  move 1: input[1] -> output[1]\n  move 0: scratch[0]:result -> output[0]\n");
-}
-
-TEST_CASE("fuse keeps a slot's copy in scratch that is read twice") {
-  const plan::Plan plan = read(R"(
-plan by_hand all_reduce ranks 2 pieces 1 contract deterministic
-rank 0 scratch 2
-lane 0
-  move 0: input[0] -> to(1):contribution
-  move 0: from(1):contribution -> scratch[0]:contribution
-  move 0: input[0], scratch[0]:contribution -> scratch[1]:partial
-  move 0: input[0], scratch[0]:contribution -> output[0]
-rank 1
-lane 0
-  move 0: input[0] -> to(0):contribution
-  move 0: from(0):contribution, input[0] -> output[0]
-)");
-  const plan::Plan fused = plan::fuse(plan);
-  check_computes(fused, 1);
-  CHECK(plan::to_text(fused, Rank{0}).find("from(1):contribution -> scratch[0]:contribution\n") !=
-        std::string::npos);
-}
-
-TEST_CASE("fuse does not join what would stand still") {
-  // Joined, the reduction would need room in a slot that its receiver gives back after its own.
-  const plan::Plan plan = built(Collective::kAllReduce, "two_shot", 3);
-  const plan::Plan fused = plan::fuse(plan);
-  check_verifies(fused);
-  // With memory in place of slots nothing is in the way: see the direct plan above.
-  CHECK(steps_of(fused) <= steps_of(plan));
 }
 
 TEST_CASE("replicate gives each lane its share of every piece") {
