@@ -23,10 +23,10 @@ double since_us(std::chrono::steady_clock::time_point start) {
 
 // For a plan from a file, its hash is enough.
 auto key_of(const Recipe& recipe) {
-  return std::tuple(recipe.algorithm,
-                    recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written), recipe.shape,
-                    recipe.direct, recipe.read, recipe.shared, recipe.multicast, recipe.hosts,
-                    recipe.lanes, recipe.orders, recipe.vector_variant);
+  return std::tuple(
+      recipe.algorithm, recipe.written == nullptr ? 0 : plan::hash_of(*recipe.written),
+      recipe.shape, recipe.direct, recipe.read, recipe.shared, recipe.multicast, recipe.hosts,
+      recipe.lanes, recipe.orders, recipe.vector_variant, recipe.fused_targets, recipe.slots);
 }
 
 struct Cache {
@@ -50,6 +50,9 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
                    fmt::format("{} does not hold on other rank orders", made->plan.name)};
     made->plan = *std::move(ordered);
   }
+  // First, as then each lane is looked at once.
+  if (recipe.fused_targets > 0)
+    made->plan = plan::fuse(made->plan, recipe.slots, recipe.fused_targets);
   if (recipe.lanes > 1) made->plan = plan::replicate(made->plan, recipe.lanes);
   const auto apply = [&](auto pass) {
     auto lowered = pass(made->plan);
@@ -62,7 +65,8 @@ Result<std::unique_ptr<VerifiedPlan>> make(const Recipe& recipe) {
   if (recipe.multicast) apply(plan::multicast);
   made->build_us = since_us(start);
   start = std::chrono::steady_clock::now();
-  if (auto verified = plan::verify(made->plan); !verified) return std::move(verified.error());
+  if (auto verified = plan::verify(made->plan, {.slots = recipe.slots}); !verified)
+    return std::move(verified.error());
   made->verify_us = since_us(start);
   if (recipe.vector_variant && !plan::runs_vector(made->plan)) {
     return Error{

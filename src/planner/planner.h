@@ -35,6 +35,9 @@ struct Recipe {
   bool read = false;            // For ranks that can only read them, to copy;
   bool shared = false;          // and of which each does half.
   bool multicast = false;       // One slot to all, where a step sends to all.
+  /// Steps are joined (plan::fuse), to at most so many targets. 0: they are not.
+  std::uint32_t fused_targets = 0;
+  std::uint32_t slots = 1;      // Per channel, on which the plan may count.
   std::vector<int> hosts = {};  // With direct: see plan::HostOf.
   std::uint32_t lanes = 1;
   std::vector<plan::RankOrder> orders = {};  // That lanes stand on; empty: as ranks are.

@@ -148,11 +148,11 @@ TEST_CASE("every type and operation, in every slot format") {
   }
 }
 
-TEST_CASE("lowered and replicated plans run on devices") {
+TEST_CASE("lowered, replicated and fused plans run on devices") {
   const auto seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
   std::mt19937_64 random(seed);
-  int direct_count = 0, lanes_count = 0;
+  int direct_count = 0, lanes_count = 0, fused_count = 0;
   for (const int n : {2, 3, 4, 8}) {
     std::string complaint;
     const auto ranks = DeviceRanks::open(options_for(n, SlotFormat::kSimple), complaint);
@@ -167,10 +167,14 @@ TEST_CASE("lowered and replicated plans run on devices") {
       };
       if (const auto direct = plan::direct(plan)) check(*direct, direct_count);
       check(plan::replicate(plan, 2), lanes_count);
+      const auto slots = static_cast<std::uint32_t>(ranks->mesh().rings().options().slot_count);
+      if (const Plan fused = plan::fuse(plan, slots, cuda::kMostTargets); fused != plan)
+        check(fused, fused_count);
     });
   }
   REQUIRE(direct_count > 2);
   REQUIRE(lanes_count > 2);
+  REQUIRE(fused_count > 2);
 }
 
 TEST_CASE("several ranks share a device, and threads of their own enqueue") {

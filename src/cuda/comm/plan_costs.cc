@@ -142,6 +142,9 @@ Recipe DevicePlanCosts::recipe_on(const Algorithm& algorithm, const Request& req
   return {.algorithm = &algorithm,
           .shape = request.shape,
           .direct = layout.mapped,
+          // Not what goes to mapped buffers: that pass knows the steps of algorithms.
+          .fused_targets = layout.mapped ? 0U : cuda::kMostTargets,
+          .slots = layout.mapped ? 1U : static_cast<std::uint32_t>(machine_.slots),
           .hosts = layout.mapped ? machine_.hosts.of : std::vector<int>{},
           .lanes = layout.lanes,
           .orders = orders_on(algorithm, request, layout.ordered)};
