@@ -6,6 +6,7 @@
 #include "plan/estimate/estimate.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -80,20 +81,26 @@ struct Estimator::Parts {
   }
   /// With `each` lanes on every order.
   Estimate run(std::uint32_t each, std::size_t count, std::size_t tile, std::size_t full_tiles,
-               Recording* recording = nullptr) {
+               Recording* recording = nullptr, double limit_us = kBeyondLimit) {
+    const Picoseconds limit = limit_us == kBeyondLimit ? std::numeric_limits<Picoseconds>::max()
+                                                       : to_picoseconds(limit_us);
     const Pieces cut(count, pieces(each), type, tile, full_tiles);
     const PieceKinds kinds = cut.kinds();
     if (recording == nullptr && kinds.empty())
-      return play({instances, ways, even, cut, type, slots, each});
+      return play({instances, ways, even, cut, type, slots, each, nullptr, limit});
     const Representatives other =
         recording == nullptr ? representatives(each, kinds) : all_of(instances, ways);
-    return play({instances, ways, other, cut, type, slots, each, recording});
+    return play({instances, ways, other, cut, type, slots, each, recording, limit});
   }
-  const Estimate& full_run(std::uint32_t each, std::size_t tile, std::size_t tiles) {
+  /// Empty: it takes longer than the limit.
+  const Estimate* full_run(std::uint32_t each, std::size_t tile, std::size_t tiles,
+                           double limit_us = kBeyondLimit) {
     const std::pair key{each, tiles};
-    auto found = full_runs.find(key);
-    if (found == full_runs.end()) found = full_runs.emplace(key, run(each, 0, tile, tiles)).first;
-    return found->second;
+    const auto found = full_runs.find(key);
+    if (found != full_runs.end()) return &found->second;
+    Estimate made = run(each, 0, tile, tiles, nullptr, limit_us);
+    if (made.microseconds == kBeyondLimit) return nullptr;
+    return &full_runs.emplace(key, std::move(made)).first->second;
   }
 };
 
@@ -109,31 +116,34 @@ std::uint32_t Estimator::lanes(std::uint32_t most_lanes) const {
   return parts_->at_most(most_lanes) * parts_->instances.orders;
 }
 
-Estimate Estimator::run(std::size_t count, Recording* recording, std::uint32_t most_lanes) {
-  if (recording != nullptr) *recording = {};
-  if (count == 0) return {};
+struct Estimator::Cut {
+  std::uint32_t each = 1;           // Lanes on every order.
+  std::size_t largest = 0;          // Elements of the largest piece,
+  std::size_t tile = 0, tiles = 0;  // of one of its tiles, and how many it has.
+};
+
+Estimator::Cut Estimator::cut(std::size_t count, std::uint32_t most_lanes) const {
   const std::size_t grain = std::max<std::size_t>(1, kCacheLine / size_of(parts_->type));
-  const std::uint32_t each = parts_->at_most(most_lanes);
-  const std::size_t largest = piece_of(count, parts_->pieces(each), 0, grain).count;
+  Cut made{.each = parts_->at_most(most_lanes)};
+  made.largest = piece_of(count, parts_->pieces(made.each), 0, grain).count;
   // Without slots and scratch nothing has to be cut into tiles, and no two sizes have tiles alike.
-  const std::size_t tile =
-      parts_->widest == 0 ? largest : std::max<std::size_t>(1, parts_->slot_bytes / parts_->widest);
-  const std::size_t tiles = (largest + tile - 1) / tile;
-  const std::size_t half = std::clamp<std::size_t>(
-      parts_->most_events / 3 / std::max<std::size_t>(1, parts_->steps * each), 1, kMostTiles / 2);
-  const auto recorded = [&](const Estimate& estimate) {
-    if (recording != nullptr) {
-      recording->microseconds = estimate.microseconds;
-      recording->of_tiles = tiles;
-    }
-    return estimate;
-  };
-  if (tiles <= 2 * half) return recorded(parts_->run(each, count, tile, 0, recording));
-  if (recording != nullptr) recorded(parts_->run(each, 0, tile, 2 * half, recording));
-  const Estimate& one = parts_->full_run(each, tile, half);
-  const Estimate& two = parts_->full_run(each, tile, 2 * half);
-  const double more =
-      static_cast<double>(largest) / static_cast<double>(tile) / static_cast<double>(half) - 2;
+  made.tile = parts_->widest == 0 ? made.largest
+                                  : std::max<std::size_t>(1, parts_->slot_bytes / parts_->widest);
+  made.tiles = (made.largest + made.tile - 1) / made.tile;
+  return made;
+}
+
+namespace {
+
+/// How long what works longest does so.
+double working_us(const Estimate& estimate) {
+  double most = estimate.working_us;
+  for (const double busy : estimate.busy_us) most = std::max(most, busy);
+  return most;
+}
+
+/// The estimate of a long message from runs of its first tiles: `two` runs twice as many as `one`.
+Estimate extended(const Estimate& one, const Estimate& two, double more) {
   const auto extend = [&](double first, double second) { return second + more * (second - first); };
   Estimate all{extend(one.microseconds, two.microseconds),
                extend(one.bytes_on_busiest_link, two.bytes_on_busiest_link),
@@ -143,12 +153,58 @@ Estimate Estimator::run(std::size_t count, Recording* recording, std::uint32_t m
                                                        two.messages_on_critical_path)))),
                extend(one.latency_us, std::max(one.latency_us, two.latency_us)),
                {},
-               two.simulated_ranks};
+               two.simulated_ranks,
+               extend(one.working_us, two.working_us)};
   for (std::size_t i = 0; i < one.busy_us.size(); ++i)
     all.busy_us.push_back(extend(one.busy_us[i], two.busy_us[i]));
-  // Two runs may overlap more than a third would: but nothing is done before its resources are.
-  for (const double busy : all.busy_us) all.microseconds = std::max(all.microseconds, busy);
+  // Two runs may overlap more than a third would: but nothing is done before its resources and
+  // lanes are.
+  all.microseconds = std::max(all.microseconds, working_us(all));
   return all;
+}
+
+}  // namespace
+
+double Estimator::guess_us(std::size_t count) {
+  const Cut of = cut(count, 0);
+  if (of.tiles <= 1) return run(count).microseconds;
+  const Estimate& one = *parts_->full_run(of.each, of.tile, 1);
+  return one.microseconds + static_cast<double>(of.tiles - 1) * working_us(one);
+}
+
+Estimate Estimator::run(std::size_t count, Recording* recording, std::uint32_t most_lanes,
+                        double limit_us) {
+  if (recording != nullptr) *recording = {};
+  if (count == 0) return {};
+  const auto [each, largest, tile, tiles] = cut(count, most_lanes);
+  const std::size_t half = std::clamp<std::size_t>(
+      parts_->most_events / 3 / std::max<std::size_t>(1, parts_->steps * each), 1, kMostTiles / 2);
+  const auto recorded = [&](const Estimate& estimate) {
+    if (recording != nullptr) {
+      recording->microseconds = estimate.microseconds;
+      recording->of_tiles = tiles;
+    }
+    return estimate;
+  };
+  Estimate beyond;
+  beyond.microseconds = kBeyondLimit;
+  // All tiles but the last are full, or lack a cache line: so long does what is busiest work.
+  if (limit_us != kBeyondLimit && tiles > 2) {
+    const Estimate* first = parts_->full_run(each, tile, 1, limit_us);
+    if (first == nullptr || static_cast<double>(tiles - 2) * working_us(*first) > limit_us)
+      return beyond;
+  }
+  if (tiles <= 2 * half) return recorded(parts_->run(each, count, tile, 0, recording, limit_us));
+  if (recording != nullptr) recorded(parts_->run(each, 0, tile, 2 * half, recording));
+  const double more =
+      static_cast<double>(largest) / static_cast<double>(tile) / static_cast<double>(half) - 2;
+  const Estimate* one = parts_->full_run(each, tile, half, limit_us);
+  if (one == nullptr) return beyond;
+  // Beyond that the whole would be beyond the limit.
+  const double second_limit_us =
+      limit_us == kBeyondLimit ? limit_us : (limit_us + more * one->microseconds) / (1 + more);
+  const Estimate* two = parts_->full_run(each, tile, 2 * half, second_limit_us);
+  return two == nullptr ? beyond : extended(*one, *two, more);
 }
 
 }  // namespace tutti::plan

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -79,6 +80,9 @@ struct CostModel {
   bool may_be_alike = true;  // Off: all are simulated, also those that are alike. For tests.
 };
 
+/// The time of what takes longer than the caller asked for.
+inline constexpr double kBeyondLimit = std::numeric_limits<double>::infinity();
+
 struct Estimate {
   double microseconds = 0;           // Until the last rank is done.
   double bytes_on_busiest_link = 0;  // Sent over the rank-to-rank link that carries most.
@@ -87,6 +91,7 @@ struct Estimate {
                                 // slots, take whatever their bytes.
   std::vector<double> busy_us;  // By resource of the model: how long it works.
   std::size_t simulated_ranks = 0;  // Fewer than there are: they stand for those that are alike.
+  double working_us = 0;  // How long the bytes of the busiest lane keep it, whatever it waits for.
 };
 
 /// Simulates a plan for messages of any size. Keeps what sizes have in common, above all the runs
@@ -101,13 +106,18 @@ class Estimator {
   ~Estimator();
   /// For `count` elements per block, with the model's lanes on each order, or at most so many. A
   /// recording gets all that was simulated for this: of a long message its first tiles, taken as
-  /// full.
-  Estimate run(std::size_t count, Recording* recording = nullptr, std::uint32_t most_lanes = 0);
+  /// full. What takes longer than the limit is given up early, with kBeyondLimit as its time.
+  Estimate run(std::size_t count, Recording* recording = nullptr, std::uint32_t most_lanes = 0,
+               double limit_us = kBeyondLimit);
+  /// A guess at that, out of one tile: for the order in which plans are tried.
+  double guess_us(std::size_t count);
   /// In which the plan's lanes are then.
   std::uint32_t lanes(std::uint32_t most_lanes = 0) const;
 
  private:
   struct Parts;
+  struct Cut;
+  Cut cut(std::size_t count, std::uint32_t most_lanes) const;
   std::unique_ptr<Parts> parts_;
 };
 

@@ -85,6 +85,7 @@ class Timeline {
         type_(play.type),
         lanes_(play.lanes),
         tiles_(play.pieces.tiles()),
+        limit_(play.limit),
         servers_(play.instances, play.ways, play.representatives),
         queues_(play.representatives.channels.size() * play.lanes) {
     if (play.recording != nullptr) {
@@ -109,21 +110,31 @@ class Timeline {
     for (std::uint32_t actor = 0; actor < states_.size(); ++actor) offer(actor);
     while (!event_queue_.empty()) {
       const Moment now = event_queue_.take(batch_);
+      if (now.at > limit_) return beyond_limit();
       now.leaves ? depart(now.at) : begin(now.at);
     }
     Event end;
+    Picoseconds working = 0;
     for (const State& state : states_) {
       TUTTI_CHECK(state.tile == tiles_ && "the plan was not verified");
       end = later(end, state.now);
+      working = std::max(working, state.working);
     }
     std::set<std::uint32_t> ranks;
     for (const Representatives::Actor& actor : representatives_.actors) ranks.insert(actor.rank);
     return {to_us(end.at),      servers_.bytes_on_busiest_link(),
             end.messages,       to_us(end.latency),
-            servers_.busy_us(), ranks.size()};
+            servers_.busy_us(), ranks.size(),
+            to_us(working)};
   }
 
  private:
+  static Estimate beyond_limit() {
+    Estimate none;
+    none.microseconds = kBeyondLimit;
+    return none;
+  }
+
   static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
 
   // A lane. It waits for a channel; a step's conditions that hold stay so (`checked`). It has more
@@ -135,8 +146,9 @@ class Timeline {
     std::uint32_t turn = 0;
     std::uint32_t step = 0;
     std::size_t tile = 0;
-    Event now;    // The end of the last step.
-    Event start;  // The earliest start of the next, as far as it was checked.
+    Event now;                // The end of the last step.
+    Picoseconds working = 0;  // What its bytes took the lane so far.
+    Event start;              // The earliest start of the next, as far as it was checked.
     std::uint32_t checked = 0;
     std::uint32_t blocked_on = kNobody;
     bool is_new = true;  // Nothing of the next step was checked.
@@ -348,8 +360,9 @@ class Timeline {
       State& state = states_[batch_[i]];
       Event end{servers_.computed(*state.actor), state.start.messages, state.start.latency};
       const Picoseconds phase = begins_phase(state, now) ? ways_.phase() : 0;
-      end = later(end, {now + phase + ways_.alone(bytes_moved(state)), state.start.messages,
-                        state.start.latency + phase});
+      const Picoseconds alone = ways_.alone(bytes_moved(state));
+      state.working += alone;
+      end = later(end, {now + phase + alone, state.start.messages, state.start.latency + phase});
       for_each_mapped(state, [&](std::uint32_t way, double, bool reads) {
         const Picoseconds latency = reads ? ways_.latency(way) : 0;
         end = later(end, {servers_.done_mapped(way, now) + latency, state.start.messages,
@@ -461,6 +474,7 @@ class Timeline {
   const DataType type_;
   const std::uint32_t lanes_;
   const std::size_t tiles_;
+  const Picoseconds limit_;
   Servers servers_;
   std::vector<State> states_;  // Lane by lane of the representatives' actors.
   std::vector<Queue> queues_;  // Lane by lane of its channels.

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "plan/estimate/classes.h"
 #include "plan/partition.h"
@@ -50,7 +51,9 @@ struct Play {
   int slots;
   std::uint32_t lanes;  // On each order.
   Recording* recording = nullptr;
+  Picoseconds limit = std::numeric_limits<Picoseconds>::max();  // What takes longer is given up.
 };
+/// With kBeyondLimit, and nothing else, if the limit was passed.
 Estimate play(const Play& play);
 
 }  // namespace tutti::plan

@@ -291,3 +291,23 @@ TEST_CASE("steps that don't depend on each other are one phase of their lane") {
   CHECK(apart >= 8);
   CHECK(apart <= 9);
 }
+
+TEST_CASE("what takes longer than asked for is given up, and nothing else is") {
+  for (const char* name : {"ring", "two_shot", "one_shot"}) {
+    const plan::Plan plan = built(Collective::kAllReduce, name, 8);
+    plan::CostModel model = links(1, 10);
+    model.lane_us = 1;
+    model.lane_gigabytes_per_second = 40;
+    for (const std::size_t count : {std::size_t{1}, std::size_t{1} << 18, std::size_t{1} << 26}) {
+      INFO(name << ", " << count);
+      const double us = floats(plan, count, 1 << 16, 4, model).microseconds;
+      const auto within = [&](double limit_us) {
+        plan::Estimator estimator(plan, model, DataType::kFloat32, 1 << 16, 4);
+        return estimator.run(count, nullptr, 0, limit_us).microseconds;
+      };
+      CHECK(within(1.001 * us) == us);
+      CHECK(within(0.999 * us) == plan::kBeyondLimit);
+      CHECK(within(0.01 * us) == plan::kBeyondLimit);
+    }
+  }
+}
