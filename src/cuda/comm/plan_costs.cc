@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cuda/mesh/suits.h"
 #include "kernels/cuda/interpreter.h"
 #include "plan/chunks.h"
 #include "planner/kernel_phases.h"
@@ -14,8 +15,8 @@ namespace {
 
 /// In a call over multicast memory all ranks meet before and after.
 constexpr int kMeetings = 2;
-/// How much faster a plan has to be laid out otherwise, and with twice the lanes.
-constexpr double kWorthLayout = 0.98, kWorthLanes = 0.98;
+/// How near to the fastest layout of an algorithm's plan a simpler one has to come to be taken.
+constexpr double kNearly = 0.98;
 /// As between hosts (host_estimate.cc): every plan is estimated at a size's first call.
 constexpr std::size_t kMostEvents = std::size_t{1} << 15;
 constexpr std::size_t kMostPlanEvents = 4 * kMostEvents;
@@ -32,6 +33,11 @@ std::size_t events_of(const plan::Plan& plan) {
 
 std::size_t blocks_of(const plan::Shape& shape) {
   return std::max(plan::input_blocks(shape), plan::output_blocks(shape));
+}
+
+/// Elements of a block.
+std::size_t count_of(const Request& request) {
+  return std::max<std::size_t>(1, request.bytes / blocks_of(request.shape) / size_of(kType));
 }
 
 /// Lanes of the algorithm's plan.
@@ -60,7 +66,7 @@ bool may_be_taken(const Algorithm& algorithm, const Request& request) {
 std::uint32_t DevicePlanCosts::lanes(const Algorithm& algorithm, const Request& request,
                                      std::uint32_t by_user, std::uint32_t /*by_source*/) const {
   if (!algorithm.applies(request.shape)) return 1;
-  const Layout& layout = layout_of(algorithm, request);
+  const Layout& layout = choice_of(algorithm, request).layout;
   if (by_user == 0) return layout.lanes;
   return std::min(by_user, most_lanes(algorithm, request, layout));
 }
@@ -100,14 +106,18 @@ std::optional<double> DevicePlanCosts::estimate_us(const Candidate& candidate,
     if (!us) return us;
     return *us + kMeetings * (kKernelPhases.slots_lane_us() + kKernelPhases.flag_us);
   }
-  Layout layout = layout_of(*candidate.algorithm, request);
+  const Choice& choice = choice_of(*candidate.algorithm, request);
+  Layout layout = choice.layout;
+  if (choice.us && candidate.lanes == layout.lanes) return choice.us;
   layout.lanes = candidate.lanes;
   return time_of(*candidate.algorithm, request, layout);
 }
 
 DeviceRecipe DevicePlanCosts::recipe(const Candidate& candidate, const Request& request) const {
   if (candidate.copy_engines) return {copies_recipe(*candidate.algorithm, request)};
-  Layout layout = layout_of(*candidate.algorithm, request);
+  // Layouts that are slower than the candidate are none.
+  const double us = candidate.microseconds;
+  Layout layout = choice_of(*candidate.algorithm, request, us > 0 ? us : plan::kBeyondLimit).layout;
   layout.lanes = candidate.lanes;
   return {recipe_on(*candidate.algorithm, request, layout), layout.format};
 }
@@ -131,8 +141,7 @@ std::optional<double> DevicePlanCosts::copies_us(const Request& request) const {
   model.lane_us = kIs.copy_engine_us * ((peers + kIs.copy_streams - 1) / kIs.copy_streams);
   model.lane_gigabytes_per_second = 0;
   model.most_lanes = 1;
-  const std::size_t count =
-      std::max<std::size_t>(1, request.bytes / blocks_of(request.shape) / size_of(kType));
+  const std::size_t count = count_of(request);
   plan::Estimator all((*made)->plan, model, kType, count * size_of(kType), machine_.slots);
   return all.run(count).microseconds;
 }
@@ -184,82 +193,124 @@ cuda::RingSet DevicePlanCosts::slots_of(cuda::SlotFormat format) const {
   return {cuda::SlotFormat::kSimple, machine_.lanes, machine_.slot_bytes};
 }
 
-const DevicePlanCosts::Layout& DevicePlanCosts::layout_of(const Algorithm& algorithm,
-                                                          const Request& request) const {
-  const auto [known, fresh] = layouts_.try_emplace({&algorithm, request.bytes});
-  Layout& layout = known->second;
-  if (!fresh) return layout;
-  layout.mapped = request.mapped;
-  if (!may_be_taken(algorithm, request)) return layout;
-  auto us = find_lanes(algorithm, request, layout);
-  const auto compete = [&](Layout other) {
-    const auto other_us = find_lanes(algorithm, request, other);
-    if (!us || !other_us || *other_us >= kWorthLayout * *us) return;
-    layout = other;
-    us = other_us;
-  };
+/// The simplest first: as ranks are and with few lanes.
+std::vector<DevicePlanCosts::Layout> DevicePlanCosts::layouts_of(const Algorithm& algorithm,
+                                                                 const Request& request) const {
+  std::vector<Layout> kinds{{.mapped = request.mapped}};
   if (orders_on(algorithm, request, true).size() >= 2)
-    compete({.ordered = true, .mapped = request.mapped});
+    kinds.push_back({.ordered = true, .mapped = request.mapped});
   // Ranks that touch each other's buffers meet before and after: slots may be faster.
-  if (request.mapped) compete({.ordered = layout.ordered});
+  for (std::size_t i = 0, mapped = request.mapped ? kinds.size() : 0; i < mapped; ++i)
+    kinds.push_back({.ordered = kinds[i].ordered});
   for (const cuda::RingSet& set : machine_.flagged) {
-    if (flagged_.contains(set.format) && own(algorithm, request) <= set.lanes &&
-        request.bytes <= kKernelShape.most_flagged_bytes)
-      compete({.format = set.format});
-  }
-  return layout;
-}
-
-/// Lanes double from the least on: the fewest that more of them are not enough faster than.
-std::optional<double> DevicePlanCosts::find_lanes(const Algorithm& algorithm,
-                                                  const Request& request, Layout& layout) const {
-  const std::uint32_t most = most_lanes(algorithm, request, layout);
-  layout.lanes = least_lanes(algorithm, request, layout);
-  std::optional<double> us;
-  for (Layout more = layout;; more.lanes = std::min(2 * more.lanes, most)) {
-    const auto found = time_of(algorithm, request, more);
-    if (!found) break;
-    if (!us || *found < kWorthLanes * *us) {
-      layout = more;
-      us = found;
+    if (!flagged_.contains(set.format) || request.bytes > kKernelShape.most_flagged_bytes) continue;
+    for (const bool ordered : {false, true}) {
+      const std::size_t orders = orders_on(algorithm, request, ordered).size();
+      if (ordered && orders < 2) continue;
+      if (own(algorithm, request) * std::max<std::size_t>(1, orders) <= set.lanes)
+        kinds.push_back({.ordered = ordered, .format = set.format});
     }
-    if (more.lanes >= most) break;
   }
-  return us;
+  std::vector<Layout> layouts;
+  for (Layout& kind : kinds) {
+    const std::uint32_t most = most_lanes(algorithm, request, kind);
+    for (kind.lanes = least_lanes(algorithm, request, kind);; kind.lanes *= 2) {
+      kind.lanes = std::min(kind.lanes, most);
+      layouts.push_back(kind);
+      if (kind.lanes == most) break;
+    }
+  }
+  return layouts;
 }
 
+const DevicePlanCosts::Choice& DevicePlanCosts::choice_of(const Algorithm& algorithm,
+                                                          const Request& request,
+                                                          double limit_us) const {
+  const auto [known, fresh] = choices_.try_emplace({&algorithm, request.bytes});
+  Choice& choice = known->second;
+  if (!fresh) return choice;
+  choice.layout.mapped = request.mapped;
+  if (!may_be_taken(algorithm, request)) return choice;
+  const std::vector<Layout> layouts = layouts_of(algorithm, request);
+  choice.layout = layouts.front();
+  std::vector<double> us(layouts.size(), plan::kBeyondLimit);
+  // From the last on: long messages gain by lanes, short ones by flags in slots. What is slower
+  // than nearly the fastest is not taken, so it is given up.
+  for (std::size_t i = layouts.size(); i-- > 0;) {
+    const auto found = time_of(algorithm, request, layouts[i], limit_us / kNearly);
+    if (!found) continue;
+    us[i] = *found;
+    limit_us = std::min(limit_us, *found);
+    choice.us = limit_us / kNearly;  // What takes at least so long was given up.
+  }
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    if (us[i] == plan::kBeyondLimit || us[i] > limit_us / kNearly) continue;
+    choice = {layouts[i], us[i]};
+    break;
+  }
+  return choice;
+}
+
+void DevicePlanCosts::find_fastest(const Request& request) const {
+  std::vector<std::pair<double, const Algorithm*>> by_guess;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->collective != request.shape.collective || !may_be_taken(*algorithm, request) ||
+        !refusal(*algorithm, 1, request).empty())
+      continue;
+    Layout layout{.mapped = request.mapped};
+    Simulation* simulation = simulation_of(*algorithm, request, layout);
+    if (simulation == nullptr || !exec::unsuited(simulation->plan).empty()) continue;
+    by_guess.emplace_back(simulation->estimator.guess_us(count_of(request)), algorithm);
+  }
+  std::ranges::stable_sort(by_guess, {}, &std::pair<double, const Algorithm*>::first);
+  double least = plan::kBeyondLimit;
+  for (const auto& [guess, algorithm] : by_guess)
+    least = std::min(least, choice_of(*algorithm, request, least).us.value_or(least));
+}
+
+/// Nothing, if it has too many steps; kBeyondLimit: longer than that.
 std::optional<double> DevicePlanCosts::time_of(const Algorithm& algorithm, const Request& request,
-                                               const Layout& layout) const {
-  const auto [known, fresh] = times_.try_emplace(
-      {&algorithm, request.bytes, layout.ordered, layout.mapped, layout.format, layout.lanes});
-  if (fresh) {
-    Layout once = layout;
-    once.lanes = 1;
-    known->second = simulated_us(recipe_on(algorithm, request, once), layout, request.bytes);
-  }
-  return known->second;
+                                               const Layout& layout, double limit_us) const {
+  Simulation* simulation = simulation_of(algorithm, request, layout);
+  if (simulation == nullptr) return std::nullopt;
+  return simulation->run(count_of(request), layout.lanes, machine_.slots, limit_us);
 }
 
-/// With so many times the plan's lanes.
-std::optional<double> DevicePlanCosts::simulated_us(const Recipe& recipe, const Layout& layout,
-                                                    std::size_t bytes) const {
-  const auto made = prepare(recipe);
-  if (!made || events_of((*made)->plan) > kMostPlanEvents) return std::nullopt;
+DevicePlanCosts::Simulation* DevicePlanCosts::simulation_of(const Algorithm& algorithm,
+                                                            const Request& request,
+                                                            const Layout& layout) const {
+  const auto [known, fresh] =
+      simulations_.try_emplace({&algorithm, layout.ordered, layout.mapped, layout.format});
+  if (!fresh) return known->second.get();
+  Layout once = layout;
+  once.lanes = 1;
+  const auto made = prepare(recipe_on(algorithm, request, once));
+  if (!made || events_of((*made)->plan) > kMostPlanEvents) return nullptr;
   const auto flagged = flagged_.find(layout.format);
   plan::CostModel model = flagged == flagged_.end() ? model_ : flagged->second;
-  model.most_lanes = layout.lanes;
+  model.most_lanes = most_lanes(algorithm, request, layout);
   model.most_events = kMostEvents;
   const std::size_t slot_bytes =
       cuda::data_in_slot(layout.format, slots_of(layout.format).slot_bytes);
-  const std::size_t count =
-      std::max<std::size_t>(1, bytes / blocks_of(recipe.shape) / size_of(kType));
-  plan::Estimator all((*made)->plan, model, kType, slot_bytes, machine_.slots);
-  const std::uint32_t lanes = all.lanes();
-  if (lanes == layout.lanes) return all.run(count).microseconds;
+  known->second =
+      std::make_unique<Simulation>((*made)->plan, std::move(model), slot_bytes, machine_.slots);
+  return known->second.get();
+}
+
+DevicePlanCosts::Simulation::Simulation(const plan::Plan& of, plan::CostModel costs,
+                                        std::size_t slot, int slots)
+    : plan(of),
+      model(std::move(costs)),
+      slot_bytes(slot),
+      estimator(plan, model, kType, slot_bytes, slots) {}
+
+double DevicePlanCosts::Simulation::run(std::size_t count, std::uint32_t lanes, int slots,
+                                        double limit_us) {
+  const std::uint32_t found = estimator.lanes(lanes);
+  if (found == lanes) return estimator.run(count, nullptr, lanes, limit_us).microseconds;
   // Those were too many events: with fewer lanes, and slots as much larger.
-  plan::Estimator fewer((*made)->plan, model, kType, slot_bytes * layout.lanes / lanes,
-                        machine_.slots);
-  return fewer.run(count).microseconds;
+  plan::Estimator fewer(plan, model, kType, slot_bytes * lanes / found, slots);
+  return fewer.run(count, nullptr, found, limit_us).microseconds;
 }
 
 }  // namespace tutti::planner

@@ -41,9 +41,9 @@ constexpr LinkFigures kLinks[] = {{"same device", {kIs.same_device_us, 0}, kIs.p
                                   {"PCIe", {kIs.pcie_us(), 22}, kIs.packed_pcie_us},
                                   {"host", {2 * kIs.pcie_us(), 11}, kIs.packed_pcie_us},
                                   {"network", {kIs.network_us / 2, 11}, kIs.packed_network_us}};
-constexpr std::size_t kLeastClass = 1024;  // Bytes of the first size class.
-constexpr std::size_t kLeastEager = 8;     // That are tried as the limit of the eager path.
-constexpr double kMemoryRate = 1555;       // GB/s: an A100's.
+constexpr std::size_t kLeastClass = 128;  // Bytes of the first size class.
+constexpr std::size_t kLeastEager = 8;    // That are tried as the limit of the eager path.
+constexpr double kMemoryRate = 1555;      // GB/s: an A100's.
 
 /// Ranks up to which lanes stand on rank orders of their own.
 constexpr std::size_t kMostOrdered = 16;
@@ -195,6 +195,13 @@ plan::CostModel flagged_model(const DeviceMachine& machine, SlotFormat format) {
   return model;
 }
 
+/// The plans of a request whose bytes are a size class.
+Result<std::vector<Candidate>> plans_of(const Request& request, const DevicePlanCosts& costs) {
+  // Overrides may name any plan.
+  if (costs.overrides().empty() && request.algorithm_override.empty()) costs.find_fastest(request);
+  return usable_plans(request, costs);
+}
+
 DevicePlanCosts costs_of(const Request& request, const DeviceMachine& machine) {
   std::map<SlotFormat, plan::CostModel> flagged;
   for (const cuda::RingSet& set : machine.flagged)
@@ -266,13 +273,14 @@ plan::GroupSizes nested(const DeviceMachine& machine, const plan::CostModel& mod
   return found.sizes == std::vector{ranks} ? plan::GroupSizes{} : found;
 }
 
-/// The rank orders of rings over links that are not alike, where plans may add up in any order.
+/// The rank orders of rings over all links, where plans may add up in any order. Where links are
+/// alike, they are of a mesh: ranks in their own order would use but some of them.
 std::vector<plan::RankOrder> orders_of(Collective collective, int root, Contract contract,
                                        const DeviceMachine& machine) {
   const std::size_t ranks = machine.device_of.size();
   const bool any_order = !reduces(collective) || contract == Contract::kRelaxed;
   if (!any_order || machine.graph == nullptr || ranks < 3 || ranks > kMostOrdered ||
-      machine.graph->devices.size() != ranks || !links_differ(machine))
+      machine.graph->devices.size() != ranks)
     return {};
   const auto hosts = std::max<std::size_t>(1, ranks_on(machine.hosts.of).size());
   // In the order of ranks, whatever is near in the graph.
@@ -415,7 +423,8 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
   const Algorithm* same = find_algorithm(request.shape.collective, "one_shot");
   if (request.shape.rank_count > static_cast<int>(cuda::kMostSources) || same == nullptr) return 0;
   if (chosen.forced == kEagerName) return machine.eager_bytes;
-  const DevicePlanCosts costs(machine, flagged_model(machine, SlotFormat::kPacked));
+  const DevicePlanCosts costs(machine, flagged_model(machine, SlotFormat::kPacked)),
+      plans_costs = costs_of(request, machine);
   Candidate eager;
   eager.algorithm = same;
   std::size_t size_class = 0;
@@ -423,7 +432,9 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
   for (request.bytes = machine.eager_bytes; request.bytes >= kLeastEager; request.bytes /= 2) {
     if (size_class != device_size_class(request.bytes)) {
       size_class = device_size_class(request.bytes);
-      TUTTI_TRY(const auto plans, device_plans(request, machine));
+      Request of_class = request;
+      of_class.bytes = size_class;
+      TUTTI_TRY(const auto plans, plans_of(of_class, plans_costs));
       plan_us = plans.front().microseconds;
     }
     eager.lanes = costs.lanes(*same, request, 0, 0);
@@ -439,7 +450,7 @@ Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMa
 
 Result<std::vector<Candidate>> device_plans(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
-  return usable_plans(request, costs_of(request, machine));
+  return plans_of(request, costs_of(request, machine));
 }
 
 DeviceBound device_bound(const Request& request, const DeviceMachine& machine) {
