@@ -37,7 +37,12 @@ std::string row_of(const std::string& machine, const DeviceChoice& choice) {
 }
 
 nlohmann::ordered_json json_of(const TimedChoice& choice) {
-  return {{"algorithm", std::string(choice.algorithm)}, {"eager", choice.eager}, {"us", choice.us}};
+  return {{"algorithm", std::string(choice.algorithm)},
+          {"eager", choice.eager},
+          {"slots", cuda::to_string(choice.format)},
+          {"lanes", choice.lanes},
+          {"orders", choice.orders},
+          {"us", choice.us}};
 }
 
 nlohmann::ordered_json json_of(const std::string& machine, const DeviceChoice& choice) {

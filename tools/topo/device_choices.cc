@@ -86,6 +86,7 @@ struct Taken {
   planner::Candidate candidate;
   SlotFormat format = SlotFormat::kSimple;
   const plan::Plan* plan = nullptr;
+  std::size_t orders = 1;
 };
 
 /// The first of the list that kernels can run.
@@ -94,7 +95,9 @@ Result<Taken> first_plan(const planner::Request& request, const planner::DeviceM
   for (const planner::Candidate& one : plans) {
     const planner::DeviceRecipe made = planner::device_recipe(one, request, machine);
     TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(made.recipe));
-    if (exec::unsuited(verified->plan).empty()) return Taken{one, made.format, &verified->plan};
+    if (exec::unsuited(verified->plan).empty())
+      return Taken{one, made.format, &verified->plan,
+                   std::max<std::size_t>(1, made.recipe.orders.size())};
   }
   return topology::invalid("kernels can run no plan");
 }
@@ -207,8 +210,12 @@ Result<TimedChoice> DeviceChooser::choose(std::size_t bytes) {
   estimate_us_ = taken.candidate.microseconds;
   if (bytes > eager_limit_) {
     planner::Simulator& with = simulator(taken.format);
-    return TimedChoice{false, taken.format, taken.candidate.algorithm->name,
-                       with.microseconds(*taken.plan, protocol_of(taken.format), bytes)};
+    return TimedChoice{false,
+                       taken.format,
+                       taken.candidate.algorithm->name,
+                       with.microseconds(*taken.plan, protocol_of(taken.format), bytes),
+                       taken.candidate.lanes,
+                       taken.orders};
   }
   const Algorithm* one_shot = find_algorithm(Collective::kAllReduce, kOneShot);
   TUTTI_TRY(const auto sample,
@@ -236,7 +243,7 @@ Result<std::vector<DeviceChoice>> compare_choices(const planner::DeviceMachine& 
       planner::Simulator& with = chooser.simulator(eager ? SlotFormat::kSimple : format);
       TUTTI_TRY(const auto sample, with.run(algorithm, protocol_of(format), bytes));
       if (!exec::unsuited(build(algorithm, sample.shape)).empty()) return ok();
-      compete({eager, format, algorithm.name, sample.microseconds});
+      compete({eager, format, algorithm.name, sample.microseconds, sample.lanes, sample.orders});
       return ok();
     };
     for (const Algorithm* algorithm : chooser.simulator(SlotFormat::kSimple).candidates()) {

@@ -40,7 +40,8 @@ struct TimedChoice {
   bool eager = false;  // The one-shot kernel, over packed lines.
   cuda::SlotFormat format = cuda::SlotFormat::kSimple;
   std::string_view algorithm = {};
-  double us = 0;  // As simulated.
+  double us = 0;                      // As simulated.
+  std::size_t lanes = 1, orders = 1;  // Times the lanes of the algorithm, on so many rank orders.
 };
 /// "ring", "one_shot (eager)", "ring*" over packed slots, "ring+" over lines.
 std::string name_of(const TimedChoice& choice);

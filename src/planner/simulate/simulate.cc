@@ -301,6 +301,7 @@ Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protoc
                 .protocol = &protocol,
                 .shape = layout.plan.shape,
                 .lanes = prepared->estimator.lanes(lanes),
+                .orders = layout.orders.size(),
                 .simulated_ranks = found.simulated_ranks,
                 .messages = found.messages_on_critical_path,
                 .latency_us = found.latency_us,

@@ -47,8 +47,9 @@ struct Sample {
   double microseconds = 0;
   const Algorithm* algorithm = nullptr;
   const Protocol* protocol = nullptr;
-  plan::Shape shape = {};  // With the groups that it uses.
-  std::size_t lanes = 1;
+  plan::Shape shape = {};           // With the groups that it uses.
+  std::size_t lanes = 1;            // On all rank orders together,
+  std::size_t orders = 1;           // of which there are so many.
   std::size_t simulated_ranks = 0;  // Fewer than there are: the others are alike.
   std::size_t messages = 0;         // One after the other, on the critical path,
   double latency_us = 0;            // and what they take whatever their bytes.
