@@ -147,10 +147,14 @@ TEST_CASE(
         // fast.
         if (ranks == 8 && collective == Collective::kAllReduce) continue;
         CHECK(ways[0].algorithm->name == "packed_trees");
-        // What docs/devices.md says of six.
-        const double times = ways[1].microseconds / ways[0].microseconds;
-        INFO(ways[1].microseconds << " and " << ways[0].microseconds << " us");
-        if (ranks == 6) CHECK(times > 1.25);
+        if (ranks != 6) continue;
+        // What docs/devices.md says of six. Each plan with its own time: device_plans gives up on
+        // the second one.
+        const auto all =
+            planner::device_candidates(request_for(machine, collective, contract, kLong), machine);
+        REQUIRE(all);
+        INFO((*all)[1].microseconds << " and " << (*all)[0].microseconds << " us");
+        CHECK((*all)[1].microseconds / (*all)[0].microseconds > 1.25);
       }
     }
     CHECK(ways_for(machine, Collective::kAllReduce, Contract::kRelaxed, 2048)[0].algorithm->name !=
