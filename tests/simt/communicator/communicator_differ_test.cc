@@ -143,8 +143,8 @@ void check_pair(const Call& one, const Call& other, std::size_t ranks,
   CHECK(wrong == "");
 }
 
-/// All pairs of kinds, or one in `one_in`; each with one of the counts. Both are chosen by the seed:
-/// every combination would take minutes.
+/// All pairs of kinds, or one in `one_in`; each with one of the counts. Both are chosen by the
+/// seed: every combination would take minutes.
 void check_kinds(std::size_t ranks, const std::vector<std::size_t>& counts, unsigned one_in = 1,
                  const std::string& network = "") {
   const std::uint32_t seed = Catch::rngSeed();
