@@ -35,6 +35,7 @@ inline ibv_qp* FakeRdma::make_pair(ibv_pd* domain, ibv_qp_init_attr* wanted) {
     return nullptr;
   }
   auto* const pair = new Pair;
+  pair->state = IBV_QPS_RESET;
   pair->context = domain->context;
   pair->send_cq = wanted->send_cq;
   pair->recv_cq = wanted->recv_cq;
