@@ -294,7 +294,14 @@ Error Region::abort_error() const {
   // A rank that aborts is to blame itself; for other errors the reporting rank is not.
   const int blamed =
       head.abort_peer < 0 && code == Code::kAborted ? head.abort_rank : head.abort_peer;
-  return {code, std::string(head.abort_text.begin(), end), Rank{head.abort_rank}, Rank{blamed}};
+  // A peer wrote these, and a program may give any reason: the text has to stay one line.
+  std::string text(head.abort_text.begin(), end);
+  for (char& c : text) c = static_cast<unsigned char>(c) < ' ' || c == 0x7f ? '?' : c;
+  const auto known_rank = [this](int rank) {
+    return Rank{rank >= 0 && static_cast<std::uint32_t>(rank) < config_.rank_count ? rank : -1};
+  };
+  return {code, text.empty() ? "no reason was given" : std::move(text), known_rank(head.abort_rank),
+          known_rank(blamed)};
 }
 
 }  // namespace tutti

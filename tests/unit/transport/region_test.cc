@@ -73,5 +73,26 @@ TEST_CASE("a region takes memory as it is used") {
   }
 }
 
+TEST_CASE("the error that ends a communicator is one line about ranks that there are") {
+  const RegionConfig config = Region::default_config(2);
+  const auto told = [&](const Error& error) {
+    const Memory memory(Region::bytes_for(config));
+    Region region(memory.data(), config);
+    region.format();
+    region.abort(error);
+    return region.abort_error();
+  };
+  Error error = told({Code::kAborted, "out of\nmemory\x1b[2J at node\xc3\xa9", Rank{1}, Rank{}});
+  CHECK(error.what == "out of?memory?[2J at node\xc3\xa9");
+  CHECK(error.rank == Rank{1});
+  CHECK(error.peer == Rank{1});
+  // From a peer over a network these may be any numbers, and no text at all.
+  error = told({static_cast<Code>(77), "", Rank{2}, Rank{-9}});
+  CHECK(error.code == Code::kAborted);
+  CHECK(error.what == "no reason was given");
+  CHECK(error.rank == Rank{-1});
+  CHECK(error.peer == Rank{-1});
+}
+
 }  // namespace
 }  // namespace tutti
