@@ -5,31 +5,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "perf/sweep/help.h"
 #include "tools/command.h"
+#include "tools/run/orders.h"
 #include "tools/run/supervisor.h"
 
 namespace tutti::tools {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Job, program, rank_count, first_rank, local_rank_count,
-                                   rendezvous, name, secret, master_address, master_port, prefix)
-
 namespace {
-
-using nlohmann::json;
-
-constexpr std::size_t kMostOrdersBytes = std::size_t{1} << 20;
-
-/// The message that an agent reads first.
-struct AgentOrders {
-  std::string directory;
-  std::vector<std::string> environment;  // "NAME=value".
-  double grace_seconds = 5.0;
-  Job job;
-};
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentOrders, directory, environment, grace_seconds, job)
 
 /// Whether a shell leaves this as it is.
 bool is_plain(std::string_view word) {
@@ -61,34 +45,6 @@ std::vector<std::string> portable_environment(char** environment) {
     if (!is_of_this_host(text.substr(0, text.find('=')))) all.emplace_back(text);
   }
   return all;
-}
-
-std::string encode(const AgentOrders& orders) {
-  json object = orders;
-  object["version"] = TUTTI_VERSION;
-  // An environment need not be UTF-8, JSON has to be: what is not, is lost.
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-/// kMismatch: another version; kInvalidArgument: this is none.
-Result<AgentOrders> parse_orders(std::string_view line) {
-  AgentOrders orders;
-  try {
-    const json object = json::parse(line);
-    const std::string version = object.at("version");
-    if (version != TUTTI_VERSION) {
-      return Error{Code::kMismatch, "the launcher has Tutti " + version + ", this host " +
-                                        TUTTI_VERSION + "; install the same on all hosts"};
-    }
-    object.get_to(orders);
-  } catch (const json::exception&) {
-    return invalid("what came is no job; it is for tutti run --hosts to start an agent");
-  }
-  const Job& job = orders.job;
-  if (job.program.empty() || job.local_rank_count < 1 || job.local_rank_count > job.rank_count ||
-      job.first_rank < 0 || job.first_rank > job.rank_count - job.local_rank_count)
-    return invalid("a job with impossible ranks, or without a program");
-  return orders;
 }
 
 /// To the end of the line, and not further: the rest is for the supervisor. Empty: there was none.

@@ -1,0 +1,51 @@
+#include "tools/run/orders.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tutti/tutti.h"
+
+namespace tutti::tools {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Job, program, rank_count, first_rank, local_rank_count,
+                                   rendezvous, name, secret, master_address, master_port, prefix)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AgentOrders, directory, environment, grace_seconds, job)
+
+namespace {
+
+using nlohmann::json;
+
+Error invalid_orders(const char* why) { return {Code::kInvalidArgument, why}; }
+
+}  // namespace
+
+std::string encode(const AgentOrders& orders) {
+  json object = orders;
+  object["version"] = TUTTI_VERSION;
+  // An environment need not be UTF-8, JSON has to be: what is not, is lost.
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<AgentOrders> parse_orders(std::string_view line) {
+  AgentOrders orders;
+  try {
+    const json object = json::parse(line);
+    const std::string version = object.at("version");
+    if (version != TUTTI_VERSION) {
+      return Error{Code::kMismatch, "the launcher has Tutti " + version + ", this host " +
+                                        TUTTI_VERSION + "; install the same on all hosts"};
+    }
+    object.get_to(orders);
+  } catch (const json::exception&) {
+    return invalid_orders("what came is no job; it is for tutti run --hosts to start an agent");
+  }
+  const Job& job = orders.job;
+  if (job.program.empty() || job.local_rank_count < 1 || job.local_rank_count > job.rank_count ||
+      job.first_rank < 0 || job.first_rank > job.rank_count - job.local_rank_count ||
+      job.rank_count > kMostJobRanks)
+    return invalid_orders("a job with impossible ranks, or without a program");
+  if (!(orders.grace_seconds >= 0 && orders.grace_seconds <= kLongestGraceSeconds))
+    return invalid_orders("a job with an impossible time between SIGTERM and SIGKILL");
+  return orders;
+}
+
+}  // namespace tutti::tools
