@@ -1,0 +1,133 @@
+// What comes over several connections to one peer (net/rails.h): frames in any order on any of
+// them, what rails say to each other, rails that break and that come back, and a sink without room.
+//
+// The input (fuzz/frames.h): the first byte says how many rails there are. A frame's mark says what
+// is done: its lowest two bits name the rail, the others what comes before the frame (below).
+// Checked: the sink gets each frame in order and once, with the payload that it had when it came;
+// what was placed and not announced is not counted.
+#include <memory>
+
+#include "fuzz/frames.h"
+#include "transport/net/rails.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti::fuzz;
+
+// Bits of a mark.
+constexpr std::uint8_t kRail = 3, kSend = 4, kFull = 8, kBreak = 16, kRenew = 32, kLong = 64;
+
+/// A connection that delivers the frames it is given.
+class Rail final : public Deaf {
+ public:
+  explicit Rail(const Frame*& next, bool& broken) : next_(next), broken_(broken) {}
+  Result<bool> progress(net::FrameSink& sink) override {
+    if (broken_) return Error{Code::kPeerFailed, "cut"};
+    if (next_ == nullptr) return false;
+    TUTTI_TRY(const bool taken, deliver(*next_, sink));
+    if (taken) next_ = nullptr;
+    return taken;
+  }
+  bool ready() const override { return next_ != nullptr || broken_; }
+
+ private:
+  const Frame*& next_;
+  bool& broken_;
+};
+
+/// One place for short frames of odd kinds, which take turns, and one for all others.
+class Sink final : public net::FrameSink {
+ public:
+  Result<std::optional<std::byte*>> place(const net::FrameHeader& header) override {
+    if (full) return std::optional<std::byte*>{};
+    if (header.bytes > kMost) return Error{Code::kPeerFailed, "too long"};
+    if (!takes_turns(header)) return std::optional(others_.data());
+    if (turn_ && *turn_ != header.position) return std::optional<std::byte*>{};
+    turn_ = header.position;
+    return std::optional(shared_.data());
+  }
+  Status arrived(const net::FrameHeader& header) override {
+    require(header.kind < 0xff00, "what rails say to each other gets through");
+    require(header.order == count, "a frame out of order, or twice");
+    ++count;
+    if (!takes_turns(header)) return ok();
+    require(turn_ && *turn_ == header.position, "a frame is announced that has no place");
+    turn_.reset();
+    return ok();
+  }
+  bool takes_turns(const net::FrameHeader& header) const override {
+    return header.kind % 2 == 1 && header.bytes <= shared_.size();
+  }
+  bool full = false;
+  std::uint32_t count = 0;
+
+ private:
+  static constexpr std::size_t kMost = 4096;
+  std::array<std::byte, net::Rails::kKeptBytes> shared_{};
+  std::array<std::byte, kMost> others_{};
+  std::optional<std::uint64_t> turn_;
+};
+
+/// What the carriers of one input share.
+struct Attack {
+  static constexpr std::size_t kMostRails = 3;
+  std::array<const Frame*, kMostRails> next{};
+  std::array<bool, kMostRails> broken{};
+  bool renews = false;
+
+  std::unique_ptr<net::Carrier> rail(std::size_t which) {
+    return std::make_unique<Rail>(next[which], broken[which]);
+  }
+};
+class Again final : public net::Renewal {
+ public:
+  explicit Again(Attack& attack) : attack_(attack) {}
+  std::unique_ptr<net::Carrier> renew(std::size_t rail) override {
+    if (!attack_.renews) return nullptr;
+    attack_.broken[rail] = false;
+    attack_.next[rail] = nullptr;
+    return attack_.rail(rail);
+  }
+  void drop(std::size_t) override {}
+
+ private:
+  Attack& attack_;
+};
+
+void send_one(net::Rails& rails, bool is_long) {
+  static const std::array<std::byte, 2000> payload{};
+  if (rails.held() >= net::Carrier::kMostQueued) return;
+  const auto bytes = std::span(payload).first(is_long ? payload.size() : 40);
+  rails.send({.bytes = static_cast<std::uint32_t>(bytes.size()), .kind = 2}, bytes);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  Attack attack;
+  const std::size_t count = 1 + data[0] % Attack::kMostRails;
+  std::vector<std::unique_ptr<net::Carrier>> carriers;
+  for (std::size_t i = 0; i < count; ++i) carriers.push_back(attack.rail(i));
+  net::Rails rails(std::move(carriers), 1024, 0, std::make_unique<Again>(attack));
+  Sink sink;
+  for (Frames frames(std::as_bytes(std::span(data + 1, size - 1))); frames.front() != nullptr;
+       frames.next()) {
+    const Frame frame = *frames.front();
+    const std::size_t rail = (frame.mark & kRail) % count;
+    if ((frame.mark & kSend) != 0) send_one(rails, (frame.mark & kLong) != 0);
+    if ((frame.mark & kBreak) != 0) attack.broken[rail] = true;
+    attack.renews = (frame.mark & kRenew) != 0;
+    sink.full = (frame.mark & kFull) != 0;
+    attack.next[rail] = &frame;
+    // Each rail has its turn within four looks.
+    for (int looks = 0; looks < 5; ++looks) {
+      if (!rails.progress(sink)) return 0;
+      sink.full = false;
+    }
+    attack.next = {};  // A lost connection loses it.
+    require(rails.alive() >= 1 && rails.held() <= net::Carrier::kMostQueued, "impossible counts");
+  }
+  return 0;
+}

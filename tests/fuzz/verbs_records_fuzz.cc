@@ -1,0 +1,209 @@
+// The records that a peer writes into a rank's ring by RDMA (verbs/record.h): any bytes, for frames
+// whose payload is in the record or anywhere in the region, with immediates that are out of turn.
+//
+// The input: records one after another, each a byte that says how it comes (below),
+// kRecordHeadBytes, and the payload if the head says that it is in the record. Checked: nothing is
+// read or written outside of the memory that the link was given, no queue of the device
+// (support/net/fake_rdma.h) runs over, and a link that has failed names the rank to blame.
+#include <arpa/inet.h>
+
+#include "fuzz/frames.h"
+#include "support/net/fake_rdma.h"
+#include "transport/verbs/link.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti::fuzz;
+using test::FakeRdma;
+
+// How a record comes: the lowest bit names the queue pair.
+constexpr std::uint8_t kOutOfTurn = 2, kFull = 4, kSend = 8, kSendLong = 16;
+constexpr std::size_t kPairs = 2;
+constexpr std::uint32_t kDepth = 16;
+constexpr std::size_t kMemoryBytes = 8192;
+
+/// Memory on the heap, whose end a sanitizer knows, and the device's key for it.
+struct Known {
+  Known(const verbs::Device& device, std::size_t bytes) : memory(bytes) {
+    auto enrolled = device.enroll(memory);
+    require(bool(enrolled), "the fake device refuses memory");
+    key = *std::move(enrolled);
+  }
+  verbs::LocalMemory local() { return {memory, key->lkey}; }
+  verbs::RemoteMemory remote() const {
+    return {reinterpret_cast<std::uintptr_t>(memory.data()), memory.size(), key->rkey};
+  }
+  std::vector<std::byte> memory;
+  verbs::Memory key;
+};
+
+/// Long payloads belong at their position in `place_in`, short ones in a place of their own.
+class Sink final : public net::FrameSink {
+ public:
+  explicit Sink(std::span<std::byte> place_in) : place_in_(place_in) {}
+  Result<std::optional<std::byte*>> place(const net::FrameHeader& header) override {
+    if (full) return std::optional<std::byte*>{};
+    if (header.bytes <= verbs::kShortBytes && header.kind % 2 == 1)
+      return std::optional(short_.data());
+    if (header.position > place_in_.size() || place_in_.size() - header.position < header.bytes)
+      return Error{Code::kPeerFailed, "nothing is there", Rank{0}, Rank{1}};
+    return std::optional(place_in_.data() + header.position);
+  }
+  Status arrived(const net::FrameHeader& header) override {
+    require(header.sequence == count++, "a frame out of order, or twice");
+    return ok();
+  }
+  bool full = false;
+  std::uint32_t count = 0;
+
+ private:
+  std::span<std::byte> place_in_;
+  std::array<std::byte, verbs::kShortBytes> short_{};
+};
+
+std::unique_ptr<verbs::Device> open_device(std::size_t which) {
+  const verbs::Port port = FakeRdma::ports()[which];
+  auto device = verbs::Device::open({.port = port, .gid = port.gids.front(), .near = ""}, 4096);
+  require(bool(device), "the fake device does not open");
+  return *std::move(device);
+}
+
+verbs::Pair make_pair(const verbs::Device& device) {
+  ibv_qp_cap wanted = verbs::capacity(kDepth);
+  auto pair = device.make_pair(wanted);
+  require(bool(pair), "no queue pair");
+  return *std::move(pair);
+}
+
+void join(ibv_qp& one, const ibv_qp& other) {
+  for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = state;
+    attributes.dest_qp_num = other.qp_num;
+    const int which = IBV_QP_STATE | (state == IBV_QPS_RTR ? IBV_QP_DEST_QPN : 0);
+    require(verbs::library().modify_qp(&one, &attributes, which) == 0, "they can't be joined");
+  }
+}
+
+/// The end of an attacker, which is a queue pair's peer.
+struct Attacker {
+  std::unique_ptr<verbs::Device> device = open_device(1);
+  Known memory{*device, kPairs* kDepth* verbs::kRecordBytes + 2 * kMemoryBytes};
+  std::array<verbs::Pair, kPairs> pairs{make_pair(*device), make_pair(*device)};
+  std::array<std::uint32_t, kPairs> count{};
+
+  /// So many records of the link find a receive posted.
+  void listen(int records) {
+    for (const auto& pair : pairs) {
+      for (int i = 0; i < records; ++i) {
+        ibv_recv_wr request{}, *bad = nullptr;
+        require(ibv_post_recv(pair.get(), &request, &bad) == 0, "it can't receive");
+      }
+    }
+  }
+  /// Tells the link that a record has come by that queue pair.
+  void say(std::size_t pair, bool out_of_turn) {
+    ibv_send_wr request{}, *bad = nullptr;
+    request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.imm_data = htonl(out_of_turn ? count[pair] + 1 : count[pair]);
+    ++count[pair];
+    require(ibv_post_send(pairs[pair].get(), &request, &bad) == 0, "it can't send");
+    ibv_wc done{};
+    while (ibv_poll_cq(pairs[pair]->send_cq, 1, &done) != 0) {
+    }
+  }
+};
+
+struct Victim {
+  std::unique_ptr<verbs::Device> device = open_device(0);
+  Known near{*device, kMemoryBytes}, replica{*device, kMemoryBytes};
+  Known in{*device, kPairs* kDepth* verbs::kRecordBytes};
+  Known out{*device, kPairs* kDepth* verbs::kRecordBytes};
+  std::unique_ptr<verbs::Link> link;
+
+  explicit Victim(Attacker& attacker) {
+    std::vector<verbs::Pair> pairs;
+    for (std::size_t i = 0; i < kPairs; ++i) {
+      pairs.push_back(make_pair(*device));
+      join(*pairs.back(), *attacker.pairs[i]);
+      join(*attacker.pairs[i], *pairs.back());
+    }
+    const verbs::RemoteMemory there = attacker.memory.remote();
+    verbs::RemoteMemory after = there;
+    after.address += kPairs * kDepth * verbs::kRecordBytes;
+    link =
+        std::make_unique<verbs::Link>(*device, verbs::LinkParts{.me = 0,
+                                                                .peer = 1,
+                                                                .index = 0,
+                                                                .where = "verbs: rank 1",
+                                                                .pairs = std::move(pairs),
+                                                                .depth = kDepth,
+                                                                .inline_bytes = 0,
+                                                                .most_message = 1 << 20,
+                                                                .told_bytes = 4096,
+                                                                .near = near.local(),
+                                                                .replica = replica.local(),
+                                                                .peer_near = after,
+                                                                .peer_replica = after,
+                                                                .gpudirect = {},
+                                                                .in = in.local(),
+                                                                .out = out.local(),
+                                                                .peer_in = there,
+                                                                .patience = std::chrono::hours(1)});
+    require(bool(link->begin()), "it does not begin");
+  }
+  /// The place of the next record.
+  std::span<std::byte> record(std::size_t pair, std::uint32_t count) {
+    return std::span(in.memory).subspan((pair * kDepth + count % kDepth) * verbs::kRecordBytes,
+                                        verbs::kRecordBytes);
+  }
+  void send(bool is_long) {
+    if (link->pending() >= net::Carrier::kMostQueued) return;
+    const net::Piece payload = std::span(near.memory).first(is_long ? 3000 : 64);
+    link->send({.bytes = static_cast<std::uint32_t>(payload.size()), .kind = 1}, payload);
+  }
+};
+
+/// The payload's bytes in the input.
+std::size_t payload_bytes(std::span<const std::byte> head) {
+  const auto record = verbs::parse_record(head.first<verbs::kRecordHeadBytes>());
+  return record && record->target == verbs::Target::kRecord ? record->header.bytes : 0;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  verbs::use_library(FakeRdma::library());
+  FakeRdma::the().seed(size);
+  Attacker attacker;
+  attacker.listen(kDepth);
+  Victim victim(attacker);
+  Sink sink(victim.near.memory);
+  auto rest = std::as_bytes(std::span(data, size));
+  bool sound = true;
+  while (rest.size() >= 1 + verbs::kRecordHeadBytes && sound) {
+    const auto how = static_cast<std::uint8_t>(rest[0]);
+    const std::size_t pair = how % kPairs;
+    rest = rest.subspan(1);
+    const auto bytes =
+        rest.first(std::min(rest.size(), verbs::kRecordHeadBytes + payload_bytes(rest)));
+    rest = rest.subspan(bytes.size());
+    std::ranges::copy(bytes, victim.record(pair, attacker.count[pair]).begin());
+    attacker.say(pair, (how & kOutOfTurn) != 0);
+    if ((how & (kSend | kSendLong)) != 0) victim.send((how & kSendLong) != 0);
+    sink.full = (how & kFull) != 0;
+    for (int looks = 0; looks < 6 && sound; ++looks) {
+      victim.device->poll();
+      const auto moved = victim.link->progress(sink);
+      sound = bool(moved);
+      if (!sound) require(moved.error().peer == Rank{1}, "another rank is blamed");
+      sink.full = false;
+    }
+  }
+  // A record too many finds no receive posted: a device of the attacker's, not a mistake of ours.
+  const std::string complaint = FakeRdma::the().complaint();
+  require(complaint.empty() || complaint == "a record finds no receive posted", complaint.c_str());
+  return 0;
+}
