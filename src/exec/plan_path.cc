@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
+#include "base/one_line.h"
 #include "exec/calls/agreement.h"
 
 namespace tutti::exec {
@@ -112,7 +113,7 @@ Status PlanPath::agree_on_plan() {
         Code::kMismatch,
         call_.describe() + ": rank " + std::to_string(board_.team().me) + " would run the plan " +
             mine.text.data() + ", rank " + std::to_string(rank) +
-            (same ? " another one of that name" : std::string(" the plan ") + theirs.text.data()) +
+            (same ? " another one of that name" : " the plan " + one_line(theirs.text.data())) +
             kBuiltAlike,
         Rank{board_.team().me}, Rank{rank}};
   }

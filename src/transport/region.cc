@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/cpus.h"
+#include "base/one_line.h"
 
 #ifdef TUTTI_HAVE_HWLOC
 #include <hwloc.h>
@@ -295,8 +296,7 @@ Error Region::abort_error() const {
   const int blamed =
       head.abort_peer < 0 && code == Code::kAborted ? head.abort_rank : head.abort_peer;
   // A peer wrote these, and a program may give any reason: the text has to stay one line.
-  std::string text(head.abort_text.begin(), end);
-  for (char& c : text) c = static_cast<unsigned char>(c) < ' ' || c == 0x7f ? '?' : c;
+  std::string text = one_line({head.abort_text.begin(), end});
   const auto known_rank = [this](int rank) {
     return Rank{rank >= 0 && static_cast<std::uint32_t>(rank) < config_.rank_count ? rank : -1};
   };

@@ -50,8 +50,7 @@ class OnePeer final : public net::Network {
 void check(const Status& status) {
   if (status) return;
   const Error& error = status.error();
-  require(!error.what.empty() && error.what.find('\n') == std::string::npos,
-          "an error without a line of its own");
+  require(!error.what.empty() && error.what.find('\n') == std::string::npos, error.what.c_str());
   require(error.rank.value == 0 || error.rank.value == -1, "another rank reports it");
 }
 
