@@ -57,6 +57,9 @@ struct TUTTI_API Settings {
   /// TUTTI_FLIGHT: a folder into which a rank writes its latest calls as JSON when it gets the
   /// error that ended its communicator; empty: none.
   std::string flight;
+  /// TUTTI_TRACE: a file to which each rank adds its latest calls when its communicator or its
+  /// process ends: a trace for Perfetto, of all ranks that see the file; empty: none.
+  std::string trace;
   std::string log = "warn";  // TUTTI_LOG: trace, debug, info, warn, error or off.
 
   /// Reads the environment. An unknown value is an error that names the variable and what it takes.

@@ -65,7 +65,8 @@ exec::flight::About flight_of(const Communicator::State& state, std::span<const 
           .transport = state.transport,
           .host = std::string(mine.host_name, strnlen(mine.host_name, sizeof(mine.host_name))),
           .job = launch ? launch->job : std::string(),
-          .folder = state.settings.flight};
+          .folder = state.settings.flight,
+          .trace = state.settings.trace};
 }
 
 std::vector<Peer> of_my_machine(std::span<const Peer> peers, Rank me) {

@@ -157,7 +157,7 @@ constexpr Knob number_knob(const char* variable, const char* name, const char* a
           [](const Settings& settings) { return std::to_string(settings.*field); }};
 }
 
-const std::array<Knob, 22> kKnobs{{
+const std::array<Knob, 23> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -232,6 +232,8 @@ const std::array<Knob, 22> kKnobs{{
                                                   "auto, on or off"),
     text_knob<&Settings::flight, is_path>("TUTTI_FLIGHT", "flight",
                                           "a folder for the latest calls after an error"),
+    text_knob<&Settings::trace, is_path>("TUTTI_TRACE", "trace",
+                                         "a file for a trace of the calls of all ranks"),
     text_knob<&Settings::log, log::parse_level>("TUTTI_LOG", "log",
                                                 "trace, debug, info, warn, error or off"),
 }};

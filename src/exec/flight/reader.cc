@@ -144,6 +144,10 @@ std::optional<SeenTrack> read_track(const Copy& copy, const Now& now) {
   return read_at(copy, 0, now);
 }
 
+std::uint64_t bytes_of(const Seen& seen) {
+  return seen.count * size_of(static_cast<DataType>(seen.what >> 40 & 0xff));
+}
+
 std::string describe(const Seen& seen) {
   if (!seen.message()) return describe_call(seen.what, seen.count);
   const bool sends = (seen.what & kSends) != 0;

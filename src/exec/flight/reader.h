@@ -58,6 +58,8 @@ std::vector<SeenTrack> read_file(const Copy& copy, const Now& now);
 /// One track, of which `copy` has nothing else.
 std::optional<SeenTrack> read_track(const Copy& copy, const Now& now);
 
+/// The bytes of one block (see Collective), or of a message.
+std::uint64_t bytes_of(const Seen& seen);
 /// "all_reduce of 1024 float32 (sum)", "recv of 3 float32 from rank 1".
 std::string describe(const Seen& seen);
 /// The same with its outcome, times, plan and where it waits, for programs.

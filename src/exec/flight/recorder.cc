@@ -7,12 +7,15 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <new>
 
 #include "base/fd.h"
 #include "base/fork.h"
+#include "exec/flight/reader.h"
+#include "exec/flight/trace_file.h"
 
 namespace tutti::exec::flight {
 namespace {
@@ -23,7 +26,8 @@ struct File {
   Fd fd;
   FileHead<Word>* head = nullptr;
   std::bitset<kTracks> used;
-  std::uint64_t serial = 0;  // The last one given.
+  std::uint64_t serial = 0;       // The last one given.
+  std::vector<Recorder*> traced;  // Those whose calls are still to be added to a trace.
 };
 File& file() {
   static auto* const instance = new File();  // Never destroyed: threads may outlive main.
@@ -36,6 +40,8 @@ void forget_parents() {
   file().fd.reset();
   file().head = nullptr;
   file().used.reset();
+  file().traced.clear();
+  begin_traces_anew();
 }
 const HeldAcrossFork file_held(
     ForkOrder::kFlight, []() -> std::mutex& { return file().mutex; }, forget_parents);
@@ -82,10 +88,51 @@ MappedMemory claim(int& place) {
   return memory;
 }
 
+/// A track of this process's file, as others see it.
+std::optional<SeenTrack> look_at(const Fd& fd, int place) {
+  const auto copy = [&](std::uint64_t offset, std::span<std::byte> to) {
+    const auto at = static_cast<off_t>(track_at(static_cast<std::size_t>(place)) + offset);
+    return pread(fd.get(), to.data(), to.size(), at) == static_cast<ssize_t>(to.size());
+  };
+  auto track = read_track(copy, Now::look());
+  if (track) track->pid = static_cast<std::uint64_t>(getpid());
+  return track;
+}
+
 }  // namespace
 
+/// Sees to it that a recorder's calls get into its trace once: when the communicator ends, or with
+/// the process, whose other threads may then still run.
+struct Traced {
+  static void keep(Recorder& recorder) {
+    if (recorder.trace_.empty() || recorder.place_ < 0) return;
+    static const bool registered = std::atexit(write_all) == 0;
+    static_cast<void>(registered);
+    file().traced.push_back(&recorder);
+  }
+  static void write(Recorder& recorder) noexcept {
+    {
+      const std::lock_guard lock(file().mutex);
+      if (std::erase(file().traced, &recorder) == 0) return;
+    }
+    // No lock: nobody else ends this recorder, and a file may take long.
+    add(recorder);
+  }
+
+ private:
+  static void add(Recorder& recorder) noexcept {
+    const auto track = look_at(file().fd, recorder.place_);
+    if (track) add_to_trace(*track, recorder.trace_);
+  }
+  static void write_all() {
+    // With the lock none of them is destroyed.
+    const std::lock_guard lock(file().mutex);
+    for (Recorder* recorder : std::exchange(file().traced, {})) add(*recorder);
+  }
+};
+
 Recorder::Recorder(const About& about)
-    : owner_(getpid()), folder_(about.folder), memory_(claim(place_)) {
+    : owner_(getpid()), folder_(about.folder), trace_(about.trace), memory_(claim(place_)) {
   if (memory_ == nullptr) memory_ = map_memory(kTrackBytes, MAP_PRIVATE | MAP_ANONYMOUS);
   if (memory_ == nullptr) throw std::bad_alloc();
   // The memory is zero, which is the initial value of all of it.
@@ -114,9 +161,11 @@ Recorder::Recorder(const About& about)
   // relaxed: only this process writes it, under the mutex; a reader looks at the serial first.
   if (file().head->tracks.load(std::memory_order_relaxed) < end)
     file().head->tracks.store(end, std::memory_order_relaxed);
+  Traced::keep(*this);
 }
 
 Recorder::~Recorder() {
+  if (owner_ == getpid()) Traced::write(*this);
   const std::lock_guard lock(file().mutex);
   // In a forked child the track is the parent's.
   if (place_ < 0 || owner_ != getpid()) return;

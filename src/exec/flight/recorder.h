@@ -27,7 +27,9 @@ struct About {
   int rank = 0, ranks = 1, local_ranks = 1;
   bool devices = false;
   std::string transport, host, job;
-  std::string folder;  // Where the record is written after an error; empty: nowhere. Not shown.
+  // Not shown:
+  std::string folder;  // Where the record is written after an error; empty: nowhere.
+  std::string trace;   // The file to which it is added at the end; empty: none.
 };
 
 class Recorder {
@@ -102,6 +104,7 @@ class Recorder {
     __builtin_prefetch(&track_->entries[number_ % kEntries], 1);
     return entry;
   }
+  friend struct Traced;
   void end_timed();
   std::uint64_t place_of(std::uint64_t hash, std::string_view name);
 
@@ -112,7 +115,7 @@ class Recorder {
   int place_ = -1;            // The track's, in the file; -1: in none.
   int owner_;                 // The process that made it.
   std::array<std::uint64_t, kPlans> plan_hashes_{};
-  std::string folder_;  // As About has it.
+  std::string folder_, trace_;  // As About has them.
   MappedMemory memory_;
 };
 

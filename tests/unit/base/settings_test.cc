@@ -109,6 +109,7 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
         {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0",
          "*:1"}}},
       {"TUTTI_FLIGHT", {{"/a path"}, {"a\nb", std::string(4097, 'a')}}},
+      {"TUTTI_TRACE", {{"/a path.json"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_LOG", {{"trace", "debug", "info", "warn", "error", "off"}, {"warning", "WARN", "3"}}},
   };
   for (const SettingRow& row : setting_rows({})) {
@@ -146,6 +147,7 @@ TEST_CASE("each variable sets its own field") {
                               {"TUTTI_SPIN", "0"},
                               {"TUTTI_TUNING", "off"},
                               {"TUTTI_FLIGHT", "/records"},
+                              {"TUTTI_TRACE", "/calls.json"},
                               {"TUTTI_LOG", "off"}});
   REQUIRE(settings);
   CHECK(settings->timeout == std::chrono::milliseconds(1500));
@@ -153,6 +155,7 @@ TEST_CASE("each variable sets its own field") {
   CHECK(settings->algorithm == "ring");
   CHECK(settings->transport == "in_process");
   CHECK(settings->flight == "/records");
+  CHECK(settings->trace == "/calls.json");
   CHECK(settings->slot_bytes == 65536);
   CHECK(settings->slot_count == 3);
   CHECK(settings->lanes == 2);

@@ -39,7 +39,8 @@ About some_rank() {
           .transport = "tcp",
           .host = "node1",
           .job = "j",
-          .folder = ""};
+          .folder = "",
+          .trace = ""};
 }
 
 /// The tracks of this process, read through its descriptor.
