@@ -76,6 +76,10 @@ Result<int> report(const TrainCommand& command, const trainer::Outcome& outcome,
       "of communication hidden, {} buckets; replicas identical\n",
       ranks, ranks == 1 ? "" : "s", accuracy * 100, command.target * 100, outcome.images_per_second,
       outcome.hidden * 100, outcome.buckets);
+  if (const trainer::Straggler& late = outcome.straggler; late.rank >= 0)
+    say("rank {} came last to {:.0f} % of the calls; the others waited for it {:.1f} % of the "
+        "time\n",
+        late.rank, late.last_share * 100, late.time_share * 100);
   if (!command.plot.empty())
     TUTTI_RETURN_IF_ERROR(write_text(command.plot, trainer::plot_of(outcome, ranks)));
   if (!command.json.empty()) {

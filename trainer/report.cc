@@ -74,6 +74,9 @@ std::string json_of(const Outcome& outcome, const TrainOptions& options, int ran
                       {"communication_hidden", outcome.hidden},
                       {"weights_hash", fmt::format("{:016x}", outcome.weights_hash)},
                       {"epochs", nlohmann::json::array()}};
+  if (const Straggler& late = outcome.straggler; late.rank >= 0)
+    json["straggler"] = {
+        {"rank", late.rank}, {"last_share", late.last_share}, {"time_share", late.time_share}};
   for (const Epoch& epoch : outcome.epochs)
     json["epochs"].push_back({{"loss", epoch.loss}, {"accuracy", epoch.accuracy}});
   return json.dump(2) + "\n";

@@ -271,6 +271,7 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
   }
   Trainer trainer(comm, data, options);
   TUTTI_RETURN_IF_ERROR(trainer.prepare());
+  TUTTI_TRY(const Counters before, comm.counters());
   Outcome outcome;
   const auto start = std::chrono::steady_clock::now();
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
@@ -280,6 +281,7 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  TUTTI_TRY(outcome.straggler, find_straggler(comm, before, seconds));
   TUTTI_TRY(outcome.weights_hash, trainer.check_replicas());
   outcome.images_per_second =
       static_cast<double>(data.train.size()) * options.epochs / std::max(seconds, 1e-9);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trainer/data.h"
+#include "trainer/stragglers.h"
 #include "tutti/communicator.h"
 
 namespace tutti::trainer {
@@ -37,6 +38,7 @@ struct Outcome {
   double images_per_second = 0;
   double hidden = 0;  // Share of communication that other work hid, 0 to 1.
   std::size_t buckets = 0;
+  Straggler straggler;
   std::vector<float> weights;
   std::uint64_t weights_hash = 0;  // The same where the bits are.
 };

@@ -28,6 +28,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tutti/counters.h"
 #include "tutti/export.h"
 #include "tutti/rendezvous.h"
 #include "tutti/result.h"
@@ -249,6 +250,13 @@ class TUTTI_API Communicator {
 
   /// What this communicator is: ranks, transports, shared memory, waiting, plans and their cost.
   std::string describe() const;
+
+  /// What this rank has done and for which ranks it waited. Not collective; any thread. Some
+  /// 0.1 ms. Times are 0 within the first millisecond of a communicator.
+  Result<Counters> counters() const;
+  /// This rank's latest 4,096 calls and messages as JSON, as TUTTI_FLIGHT has them. Not collective;
+  /// any thread.
+  Result<std::string> flight_record() const;
 
   /// Which way this call would go, how long that takes by what was measured or by estimate, why not
   /// the others, and what would be faster: lines of at most 100 columns. Nothing is called; buffers

@@ -157,6 +157,27 @@ TUTTI_API tutti_result_t tutti_comm_count(tutti_comm_t comm, int* rank_count);
 TUTTI_API tutti_result_t tutti_comm_describe(tutti_comm_t comm, char* text, size_t size,
                                              size_t* needed);
 
+/* What this rank has done on a communicator since that was made, and for which ranks it waited.
+ * Bytes of a call are the larger of a rank's input and output. Times are in milliseconds: since the
+ * communicator was made; in calls by a plan and in small ones that waited long; waited for ranks
+ * that came late. */
+typedef struct {
+  unsigned long long all_reduces, reduce_scatters, all_gathers, broadcasts, reduces, gathers,
+      scatters, all_to_alls, barriers, messages;
+  unsigned long long collective_bytes, message_bytes;
+  double age_ms, calls_ms, waits_ms;
+  int slowest_rank;                 /* For which this rank waited longest; -1: for none. */
+  unsigned long long slowest_calls; /* To which that rank came last, */
+  double slowest_ms;                /* and how long this rank waited for it. */
+} tutti_counters_t;
+/* Not collective; any thread. */
+TUTTI_API tutti_result_t tutti_comm_counters(tutti_comm_t comm, tutti_counters_t* counters);
+
+/* Writes this rank's latest 4,096 calls and messages as JSON into `text`, as tutti_comm_describe
+ * does. They may change between two calls: give it room. */
+TUTTI_API tutti_result_t tutti_comm_flight_record(tutti_comm_t comm, char* text, size_t size,
+                                                  size_t* needed);
+
 /* Writes which way a call would go, why not the others, and what would be faster, into `text`, as
  * tutti_comm_describe does. `collective` is its name: "all_reduce". Nothing is called; `input` and
  * `output` only say whether peers can map them, and may be NULL. Reductions are sums. */

@@ -1,5 +1,6 @@
 // The C API over the C++ one: vocabulary, communicators, groups and memory.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -38,6 +39,38 @@ const HeldAcrossFork names_held(ForkOrder::kNames, []() -> std::mutex& { return 
 
 thread_local std::string last_error;
 thread_local std::optional<Group> open_group;
+
+double milliseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+tutti_counters_t c_counters(const Counters& counters) {
+  static_assert(kCollectiveCount == 8, "tutti_counters_t has no number for a collective");
+  unsigned long long bytes = 0;
+  for (const Counters::Calls& one : counters.collectives) bytes += one.bytes;
+  const auto calls = [&](Collective which) { return counters.of(which).calls; };
+  const Rank slowest = counters.slowest();
+  const auto index = static_cast<std::size_t>(slowest.value);
+  const Counters::Wait wait = slowest.value < 0 ? Counters::Wait{} : counters.waits[index];
+  return {.all_reduces = calls(Collective::kAllReduce),
+          .reduce_scatters = calls(Collective::kReduceScatter),
+          .all_gathers = calls(Collective::kAllGather),
+          .broadcasts = calls(Collective::kBroadcast),
+          .reduces = calls(Collective::kReduce),
+          .gathers = calls(Collective::kGather),
+          .scatters = calls(Collective::kScatter),
+          .all_to_alls = calls(Collective::kAllToAll),
+          .barriers = counters.barriers,
+          .messages = counters.messages.calls,
+          .collective_bytes = bytes,
+          .message_bytes = counters.messages.bytes,
+          .age_ms = milliseconds(counters.age),
+          .calls_ms = milliseconds(counters.in_calls),
+          .waits_ms = milliseconds(counters.waited()),
+          .slowest_rank = slowest.value,
+          .slowest_calls = wait.calls,
+          .slowest_ms = milliseconds(wait.time)};
+}
 
 }  // namespace
 
@@ -175,6 +208,23 @@ tutti_result_t tutti_comm_count(tutti_comm_t comm, int* rank_count) {
 
 tutti_result_t tutti_comm_describe(tutti_comm_t comm, char* text, size_t size, size_t* needed) {
   return describe(__func__, comm, text, size, needed);
+}
+
+tutti_result_t tutti_comm_counters(tutti_comm_t comm, tutti_counters_t* counters) {
+  return guard(__func__, comm, [&, name = __func__](const Communicator& communicator) -> Status {
+    if (counters == nullptr) return invalid(name, "`counters` is NULL");
+    TUTTI_TRY(const Counters all, communicator.counters());
+    *counters = c_counters(all);
+    return ok();
+  });
+}
+
+tutti_result_t tutti_comm_flight_record(tutti_comm_t comm, char* text, size_t size,
+                                        size_t* needed) {
+  return guard(__func__, comm, [&, name = __func__](const Communicator& communicator) -> Status {
+    TUTTI_TRY(const std::string all, communicator.flight_record());
+    return hand_out(name, all, text, size, needed);
+  });
 }
 
 tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* collective, const void* input,

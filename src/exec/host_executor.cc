@@ -77,6 +77,9 @@ void HostExecutor::begin(const Call& call) {
     eager_.begin();
   else
     plans_.begin();
+  const std::size_t kind =
+      call_.barrier ? flight::kBarrier : static_cast<std::size_t>(call_.collective);
+  flight_.begin_run(board_.number(), kind, std::max(call_.in_bytes, call_.out_bytes), eager_call_);
   adapt_.cpus.show();
   phase_ = Phase::kCredit;
 }
@@ -156,7 +159,7 @@ Poll HostExecutor::finish() {
   board_.finish();
   // As leave does.
   if (team().remote_link != nullptr || board_.region().ending()) return leave();
-  flight_.end_ok();
+  flight_.end_ok(eager_call_ ? board_.last_peer() : -1);
   return Poll::kDone;
 }
 
@@ -177,7 +180,7 @@ Poll HostExecutor::leave() {
   // No rank returns ok for a call that another rank was told has failed.
   if (board_.region().ending()) [[unlikely]]
     return end_by_abort();
-  flight_.end_ok();
+  flight_.end_ok(eager_call_ ? board_.last_peer() : -1);
   return Poll::kDone;
 }
 

@@ -132,6 +132,7 @@ class HostExecutor {
   const PeerBuffers& buffers() const { return plans_.buffers(); }
   const Adapting& adapting() const { return adapt_; }
   const WaitPolicy& wait() const { return wait_; }
+  const flight::Recorder& flight() const { return flight_; }
 
  private:
   using Phase = flight::At;  // In order; never kMessage.

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "exec/flight/json.h"
 #include "tools/command.h"
 #include "tools/status/trace.h"
 #include "tools/status/waiting.h"

@@ -96,6 +96,7 @@ class CallBoard {
     log_.note(word, count, sizes);
     round_ = round;
     next_line_ = round.first;
+    last_peer_ = -1;
     if (!round.writes) log_.show();
   }
   /// Begins a round that is like the one before.
@@ -151,12 +152,18 @@ class CallBoard {
     for (; next_peer_ < team_.ranks; ++next_peer_) {
       if (next_peer_ == team_.me || (round_.only_from >= 0 && next_peer_ != round_.only_from))
         continue;
-      if (!seen(next_peer_)) return false;
+      if (!seen(next_peer_)) {
+        last_peer_ = next_peer_;
+        return false;
+      }
     }
     // A rank that starts a round has finished the one before.
     if (round_.symmetric) everyone_finished_ = std::max(everyone_finished_, number() - 1);
     return true;
   }
+  /// The rank that came last to a round that waited, as far as this one saw. -1, or an earlier
+  /// round's if the round repeats one: it found all lines there.
+  int last_peer() const { return last_peer_; }
   /// A rank whose line has this round's number and another digest, once; -1: none. The line may
   /// be of an old call whose number ends alike: the rank's record decides.
   int take_suspect() { return suspect_ < 0 ? -1 : std::exchange(suspect_, -1); }
@@ -311,6 +318,7 @@ class CallBoard {
   int next_peer_ = 0;                    // The first rank whose lines have not all been seen,
   std::uint32_t next_line_ = 0;          // and which of them is next.
   int suspect_ = -1;                     // See take_suspect.
+  int last_peer_ = -1;                   // See last_peer.
   std::vector<std::byte> gathered_;      // By rank: payloads of several lines.
 };
 

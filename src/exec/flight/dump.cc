@@ -1,8 +1,5 @@
 #include "exec/flight/dump.h"
 
-#include <unistd.h>
-
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
@@ -11,7 +8,7 @@
 #include "base/output.h"
 #include "base/wall.h"
 #include "exec/calls/call.h"
-#include "exec/flight/reader.h"
+#include "exec/flight/json.h"
 
 namespace tutti::exec::flight {
 namespace {
@@ -33,28 +30,14 @@ ordered_json calls_of(const CallRecord& record) {
 
 Status write(const Recorder& recorder, const Region& region) {
   const Error error = region.abort_error();
-  const Copy copy = [&](std::uint64_t offset, std::span<std::byte> to) {
-    if (offset + to.size() > kTrackBytes) return false;
-    // This thread is the one that writes the record.
-    std::memcpy(to.data(), reinterpret_cast<const std::byte*>(&recorder.track()) + offset,
-                to.size());
-    return true;
-  };
-  const auto track = read_track(copy, Now::look());
+  const auto track = read_own(recorder);
   if (!track) return Error{Code::kInternal, "flight record: it can't be read"};
   ordered_json json{{"error", error.what},
                     {"code", to_string(error.code)},
                     {"reported_by", error.rank.value},
-                    {"blamed", error.peer.value},
-                    {"job", track->job},
-                    {"host", track->host},
-                    {"pid", getpid()},
-                    {"transport", track->transport},
-                    {"rank", track->rank},
-                    {"ranks", track->ranks},
-                    {"calls", ordered_json::array()},
-                    {"peers", ordered_json::array()}};
-  for (const Seen& seen : track->entries) json["calls"].push_back(to_json(seen));
+                    {"blamed", error.peer.value}};
+  json.update(to_json(*track));
+  json["peers"] = ordered_json::array();
   for (int rank = 0; rank < track->ranks; ++rank) {
     if (rank == track->rank) continue;
     json["peers"].push_back({{"rank", rank}, {"calls", calls_of(region.record(rank))}});

@@ -1,9 +1,9 @@
 // File: exec/flight/layout.h: the flight record of a process, as it lies in memory.
 //
 // A process has one memfd, kFileName, with a head and kTracks tracks. A track belongs to one rank
-// of one communicator, and has a head and a ring of its latest kEntries calls and messages. `tutti
-// status` finds the memfd in /proc/PID/fd and reads it there: the memory is gone when the process
-// is, and nothing has to be cleaned up.
+// of one communicator, and has a head, totals and a ring of its latest kEntries calls and messages.
+// `tutti status` finds the memfd in /proc/PID/fd and reads it there: the memory is gone when the
+// process is, and nothing has to be cleaned up.
 //
 // Everything is a word of 64 bits. The writer (recorder.h) stores words one by one; a reader
 // (reader.h) in another process copies the file by pread. Both use these templates, with atomic
@@ -15,15 +15,18 @@
 #include <string>
 #include <string_view>
 
+#include "tutti/types.h"
+
 namespace tutti::exec::flight {
 
 inline constexpr const char* kFileName = "tutti-flight";
 /// "tuttifl", and a number that changes whenever the layout does.
-inline constexpr std::uint64_t kMagic = 0x7475747469666c01ULL;
+inline constexpr std::uint64_t kMagic = 0x7475747469666c02ULL;
 inline constexpr std::size_t kTracks = 1024;
 inline constexpr std::size_t kEntries = 4096;
 inline constexpr std::size_t kPlans = 32;
 inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kMostRanks = 4096;
 
 /// What a call is at, or how it ended; see State.
 enum class Outcome : std::uint8_t { kRunning, kOk, kFailed };  // From kFailed on: kFailed + Code.
@@ -88,9 +91,41 @@ struct alignas(kPage) Head {
   std::array<Text<Word, 56>, kPlans> plans{};  // Names.
 };
 
+/// Totals count calls by collective; barriers come last.
+inline constexpr std::size_t kBarrier = kCollectiveCount, kKinds = kCollectiveCount + 1;
+
+/// Calls that are alike and follow each other.
+template <class Word>
+struct Run {
+  Word begin{0};  // The number of its first round; 0: there is none.
+  Word kind{0};
+  Word bytes{0};  // Per call.
+  Word eager{0};  // 1: each further round is one more call. 0: the run is one call.
+};
+
+/// Calls by kind. The latest run is not in the sums: it goes on without a store.
+template <class Word>
+struct alignas(64) Sums {
+  Word version{0};  // Odd: it is being written.
+  std::array<Word, kKinds> calls{}, bytes{};
+  Run<Word> run;
+};
+
+/// What a rank has done and waited for since its communicator was made. Each word of the rest says
+/// something by itself.
+template <class Word>
+struct alignas(kPage) Totals {
+  Sums<Word> sums;
+  Word messages{0}, message_bytes{0};
+  Word call_ticks{0};  // In calls by a plan, and in those that waited long.
+  /// By the rank that came last to a call: how often and how long this rank waited for it.
+  std::array<Word, kMostRanks> wait_calls{}, wait_ticks{};
+};
+
 template <class Word>
 struct Track {
   Head<Word> head;
+  Totals<Word> totals;
   std::array<Entry<Word>, kEntries> entries;
 };
 

@@ -1,15 +1,17 @@
 #include "exec/flight/reader.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
 
 #include "base/clock.h"
 #include "exec/calls/call.h"
+#include "exec/flight/recorder.h"
 #include "tutti/result.h"
 
 namespace tutti::exec::flight {
@@ -19,23 +21,20 @@ using Plain = Track<std::uint64_t>;
 
 // A communicator that is younger has no times: two looks at the clocks are too near to each other.
 constexpr std::int64_t kLeastAgeNs = 1'000'000;
-constexpr std::uint64_t kMostRanks = 4096;
+// Looks at sums that are being written.
+constexpr int kLooks = 64;
 
 template <class Value>
 bool copy_value(const Copy& copy, std::uint64_t offset, Value& to) {
   return copy(offset, std::as_writable_bytes(std::span(&to, 1)));
 }
 
-/// Printable, and ended by its first zero.
+/// Ended by its first zero.
 template <std::size_t words>
 std::string text_of(const std::array<std::uint64_t, words>& packed) {
   std::array<char, sizeof(packed)> bytes{};
   std::memcpy(bytes.data(), packed.data(), sizeof(packed));
-  std::string text(bytes.data(), strnlen(bytes.data(), bytes.size()));
-  for (char& c : text) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return text;
+  return printable({bytes.data(), strnlen(bytes.data(), bytes.size())});
 }
 
 /// Turns the ticks of a track into nanoseconds.
@@ -50,6 +49,13 @@ class Times {
           static_cast<double>(now.ns - made_ns_) / static_cast<double>(now.ticks - made_ticks_);
   }
   std::int64_t made_ns() const { return known_ ? made_ns_ : 0; }
+  /// How long so many ticks are.
+  std::int64_t length_ns(std::uint64_t ticks) const {
+    const double all = static_cast<double>(now_.ticks - made_ticks_);
+    return known_
+               ? static_cast<std::int64_t>(std::min(static_cast<double>(ticks), all) * ns_per_tick_)
+               : 0;
+  }
   std::int64_t ns(std::uint64_t ticks) const {
     if (!known_ || ticks < made_ticks_ || ticks > now_.ticks) return 0;
     return made_ns_ +
@@ -74,11 +80,44 @@ Seen seen(const Entry<std::uint64_t>& entry, const SeenTrack& track, const Times
             .end_ns = times.ns(entry.end),
             .state = State::of(entry.state),
             .plan = {}};
-  if (seen.end_ns < seen.begin_ns) seen.end_ns = 0;
-  if (seen.state.awaited >= track.ranks) seen.state.awaited = -1;
-  if (seen.state.at > At::kMessage) seen.state.at = At::kDone;
+  make_sound(seen, track.ranks);
   if (entry.plan != 0 && entry.plan <= plans.size()) seen.plan = plans[entry.plan - 1];
   return seen;
+}
+
+/// What sums say once the latest run is added, of which `latest` is the last round that was seen.
+SeenTotals with_run(const Sums<std::uint64_t>& sums, std::uint64_t latest) {
+  SeenTotals totals;
+  totals.calls = sums.calls;
+  totals.bytes = sums.bytes;
+  const Run<std::uint64_t>& run = sums.run;
+  if (run.begin == 0 || run.kind >= kKinds) return totals;
+  const std::uint64_t calls = run.eager != 0 && latest > run.begin ? latest - run.begin + 1 : 1;
+  totals.calls[run.kind] += calls;
+  totals.bytes[run.kind] += calls * run.bytes;
+  return totals;
+}
+
+/// To be read after the entries, so that no round is counted twice.
+SeenTotals read_totals(const Copy& copy, std::uint64_t track, const SeenTrack& seen,
+                       const Totals<std::uint64_t>& rest, const Times& times) {
+  const std::uint64_t at = track + offsetof(Plain, totals);
+  Sums<std::uint64_t> sums;
+  std::uint64_t before = 0, after = 1;
+  for (int looks = 0; looks < kLooks && (before != after || before % 2 != 0); ++looks) {
+    if (!copy_value(copy, at, before) || !copy_value(copy, at, sums) ||
+        !copy_value(copy, at, after))
+      return {};
+  }
+  std::uint64_t latest = 0;
+  for (const Seen& entry : seen.entries) latest = std::max(latest, entry.call);
+  SeenTotals totals = with_run(sums, latest);
+  totals.messages = rest.messages;
+  totals.message_bytes = rest.message_bytes;
+  totals.call_ns = times.length_ns(rest.call_ticks);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(seen.ranks); ++rank)
+    totals.waits.push_back({rest.wait_calls[rank], times.length_ns(rest.wait_ticks[rank])});
+  return totals;
 }
 
 std::optional<SeenTrack> read_at(const Copy& copy, std::uint64_t offset, const Now& now) {
@@ -107,6 +146,8 @@ std::optional<SeenTrack> read_at(const Copy& copy, std::uint64_t offset, const N
   track.local_ranks = static_cast<int>(std::clamp<std::uint64_t>(head.local_ranks, 1, head.ranks));
   const Times times(head, now);
   track.made_ns = times.made_ns();
+  track.seen_ns = now.ns;
+  track.ahead_ns = now.ahead_ns;
   std::vector<std::string> plans;
   // A name is there before it is counted: the first copy's count, the second one's names.
   for (std::size_t i = 0; i < std::min<std::uint64_t>(copies[0]->head.plan_count, kPlans); ++i)
@@ -120,12 +161,32 @@ std::optional<SeenTrack> read_at(const Copy& copy, std::uint64_t offset, const N
   }
   std::sort(track.entries.begin(), track.entries.end(),
             [](const Seen& a, const Seen& b) { return a.number < b.number; });
+  track.totals = read_totals(copy, offset, track, copies[2]->totals, times);
   return track;
 }
 
 }  // namespace
 
-Now Now::look() { return {tutti::ticks(), monotonic_ns()}; }
+Now Now::look() {
+  timespec real{};
+  clock_gettime(CLOCK_REALTIME, &real);
+  const std::int64_t ns = monotonic_ns();
+  return {tutti::ticks(), ns, std::int64_t{real.tv_sec} * 1'000'000'000 + real.tv_nsec - ns};
+}
+
+std::string printable(std::string_view text) {
+  std::string shown(text);
+  for (char& c : shown) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return shown;
+}
+
+void make_sound(Seen& seen, int ranks) {
+  if (seen.end_ns < seen.begin_ns) seen.end_ns = 0;
+  if (seen.state.awaited >= ranks) seen.state.awaited = -1;
+  if (seen.state.at > At::kMessage) seen.state.at = At::kDone;
+}
 
 std::vector<SeenTrack> read_file(const Copy& copy, const Now& now) {
   FileHead<std::uint64_t> head;
@@ -144,6 +205,33 @@ std::optional<SeenTrack> read_track(const Copy& copy, const Now& now) {
   return read_at(copy, 0, now);
 }
 
+std::optional<SeenTrack> read_own(const Recorder& recorder) {
+  const auto* words = reinterpret_cast<const Word*>(&recorder.track());
+  const Copy copy = [words](std::uint64_t offset, std::span<std::byte> to) {
+    if (offset + to.size() > kTrackBytes) return false;
+    const Word* from = words + offset / sizeof(Word);
+    for (std::size_t i = 0; i < to.size() / sizeof(Word); ++i) {
+      // acquire: a later load is later, as between two calls of pread.
+      const std::uint64_t word = from[i].load(std::memory_order_acquire);
+      std::memcpy(to.data() + i * sizeof(Word), &word, sizeof(Word));
+    }
+    return true;
+  };
+  auto track = read_track(copy, Now::look());
+  if (track) track->pid = static_cast<std::uint64_t>(getpid());
+  return track;
+}
+
+std::string_view kind_name(std::size_t kind) {
+  return kind == kBarrier ? "barrier" : tutti::to_string(static_cast<Collective>(kind));
+}
+
+std::string_view name_of(const Seen& seen) {
+  if (seen.message()) return (seen.what & kSends) != 0 ? "send" : "recv";
+  const bool barrier = (seen.what >> 56 & 1) != 0;
+  return kind_name(barrier ? kBarrier : seen.what >> 48 & 0xff);
+}
+
 std::uint64_t bytes_of(const Seen& seen) {
   return seen.count * size_of(static_cast<DataType>(seen.what >> 40 & 0xff));
 }
@@ -155,18 +243,6 @@ std::string describe(const Seen& seen) {
   return fmt::format("{} of {} {} {} {}", sends ? "send" : "recv", seen.count,
                      tutti::to_string(type), sends ? "to" : "from",
                      seen.peer() < 0 ? "any rank" : fmt::format("rank {}", seen.peer()));
-}
-
-nlohmann::ordered_json to_json(const Seen& seen) {
-  nlohmann::ordered_json json{
-      {"call", seen.call}, {"what", describe(seen)}, {"state", outcome_name(seen.state)}};
-  if (seen.begin_ns != 0) json["begin_ns"] = seen.begin_ns;
-  if (seen.end_ns != 0) json["end_ns"] = seen.end_ns;
-  if (!seen.plan.empty()) json["plan"] = seen.plan;
-  if (seen.running()) json["at"] = to_string(seen.state.at);
-  if (seen.running()) json["tile"] = seen.state.tile;
-  if (seen.state.awaited >= 0) json["waits_for"] = seen.state.awaited;
-  return json;
 }
 
 std::string_view to_string(At at) {

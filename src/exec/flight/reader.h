@@ -8,7 +8,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,20 +32,35 @@ struct Seen {
   int peer() const { return static_cast<std::int16_t>(what); }
 };
 
+/// What a rank has done since its communicator was made.
+struct SeenTotals {
+  std::array<std::uint64_t, kKinds> calls{}, bytes{};
+  std::uint64_t messages = 0, message_bytes = 0;
+  std::int64_t call_ns = 0;
+  struct Wait {
+    std::uint64_t calls = 0;
+    std::int64_t ns = 0;
+  };
+  std::vector<Wait> waits;  // By the rank that came last.
+};
+
 struct SeenTrack {
   std::uint64_t pid = 0;
   std::array<std::uint64_t, 2> communicator{};
   int rank = 0, ranks = 1, local_ranks = 1;
   bool devices = false;
-  std::int64_t made_ns = 0;
+  std::int64_t made_ns = 0, seen_ns = 0;  // The second is when it was read;
+  std::int64_t ahead_ns = 0;              // then Now::ahead_ns was this.
   std::string transport, host, job;
   std::vector<Seen> entries;  // Oldest first. Numbers may be missing.
+  SeenTotals totals;
 };
 
-/// The same moment by both clocks of base/clock.h.
+/// The same moment by both clocks of base/clock.h, and by how much the clock on which hosts agree
+/// is ahead of the second one.
 struct Now {
   std::uint64_t ticks = 0;
-  std::int64_t ns = 0;
+  std::int64_t ns = 0, ahead_ns = 0;
   static Now look();
 };
 
@@ -57,13 +71,22 @@ using Copy = std::function<bool(std::uint64_t offset, std::span<std::byte> to)>;
 std::vector<SeenTrack> read_file(const Copy& copy, const Now& now);
 /// One track, of which `copy` has nothing else.
 std::optional<SeenTrack> read_track(const Copy& copy, const Now& now);
+class Recorder;
+/// That of a rank of this process. Any thread, while the recorder lives. Some 0.1 ms.
+std::optional<SeenTrack> read_own(const Recorder& recorder);
 
 /// The bytes of one block (see Collective), or of a message.
 std::uint64_t bytes_of(const Seen& seen);
 /// "all_reduce of 1024 float32 (sum)", "recv of 3 float32 from rank 1".
 std::string describe(const Seen& seen);
-/// The same with its outcome, times, plan and where it waits, for programs.
-nlohmann::ordered_json to_json(const Seen& seen);
+/// "all_reduce", "barrier", "send".
+std::string_view name_of(const Seen& seen);
+/// The name of a kind of calls, as Sums counts them.
+std::string_view kind_name(std::size_t kind);
+/// With ? in place of all that a terminal might not show.
+std::string printable(std::string_view text);
+/// Corrects what an entry can't have said: ranks that there aren't, an end before its begin.
+void make_sound(Seen& seen, int ranks);
 /// "waits for ranks to come", "runs its plan".
 std::string_view to_string(At at);
 /// "ok", "running", "timeout".

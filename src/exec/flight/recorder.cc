@@ -88,24 +88,13 @@ MappedMemory claim(int& place) {
   return memory;
 }
 
-/// A track of this process's file, as others see it.
-std::optional<SeenTrack> look_at(const Fd& fd, int place) {
-  const auto copy = [&](std::uint64_t offset, std::span<std::byte> to) {
-    const auto at = static_cast<off_t>(track_at(static_cast<std::size_t>(place)) + offset);
-    return pread(fd.get(), to.data(), to.size(), at) == static_cast<ssize_t>(to.size());
-  };
-  auto track = read_track(copy, Now::look());
-  if (track) track->pid = static_cast<std::uint64_t>(getpid());
-  return track;
-}
-
 }  // namespace
 
 /// Sees to it that a recorder's calls get into its trace once: when the communicator ends, or with
 /// the process, whose other threads may then still run.
 struct Traced {
   static void keep(Recorder& recorder) {
-    if (recorder.trace_.empty() || recorder.place_ < 0) return;
+    if (recorder.trace_.empty()) return;
     static const bool registered = std::atexit(write_all) == 0;
     static_cast<void>(registered);
     file().traced.push_back(&recorder);
@@ -121,7 +110,7 @@ struct Traced {
 
  private:
   static void add(Recorder& recorder) noexcept {
-    const auto track = look_at(file().fd, recorder.place_);
+    const auto track = read_own(recorder);
     if (track) add_to_trace(*track, recorder.trace_);
   }
   static void write_all() {
@@ -156,12 +145,12 @@ Recorder::Recorder(const About& about)
   const std::lock_guard lock(file().mutex);
   // release: a reader that sees the serial sees the head.
   head.serial.store(++file().serial, std::memory_order_release);
+  Traced::keep(*this);
   if (place_ < 0) return;
   const auto end = static_cast<std::uint64_t>(place_) + 1;
   // relaxed: only this process writes it, under the mutex; a reader looks at the serial first.
   if (file().head->tracks.load(std::memory_order_relaxed) < end)
     file().head->tracks.store(end, std::memory_order_relaxed);
-  Traced::keep(*this);
 }
 
 Recorder::~Recorder() {
@@ -180,10 +169,51 @@ Recorder::~Recorder() {
   file().used.set(static_cast<std::size_t>(place_), !cleared);
 }
 
-/// Keeps the rank that the call waited for.
-void Recorder::end_timed() {
-  current_->end.store(ticks(), std::memory_order_relaxed);
+void Recorder::begin_run(std::uint64_t number, std::size_t kind, std::uint64_t bytes, bool eager) {
+  Sums<Word>& sums = track_->totals.sums;
+  Run<Word>& run = sums.run;
+  // relaxed, all loads and most stores: only this thread writes them. The fence: a reader that sees
+  // any of the stores sees the odd version, or a later one.
+  const std::uint64_t version = sums.version.load(std::memory_order_relaxed);
+  sums.version.store(version + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  if (const std::uint64_t begin = run.begin.load(std::memory_order_relaxed); begin != 0) {
+    const auto was = static_cast<std::size_t>(run.kind.load(std::memory_order_relaxed));
+    const std::uint64_t calls = run.eager.load(std::memory_order_relaxed) != 0 ? number - begin : 1;
+    add(sums.calls[was], calls);
+    add(sums.bytes[was], calls * run.bytes.load(std::memory_order_relaxed));
+  }
+  run.begin.store(number, std::memory_order_relaxed);
+  run.kind.store(kind, std::memory_order_relaxed);
+  run.bytes.store(bytes, std::memory_order_relaxed);
+  run.eager.store(eager ? 1 : 0, std::memory_order_relaxed);
+  // release: a reader that sees it sees all of the above.
+  sums.version.store(version + 2, std::memory_order_release);
+}
+
+/// The current round has waited since it began, and that rank came last.
+void Recorder::note_wait(int last, std::uint64_t now) {
+  const auto rank = static_cast<std::size_t>(last);
+  const std::uint64_t begin = current_->begin.load(std::memory_order_relaxed);
+  if (begin == 0 || begin >= now || rank >= kMostRanks) return;
+  add(track_->totals.wait_calls[rank], 1);
+  add(track_->totals.wait_ticks[rank], now - begin);
+  // relaxed: as in wait.
   State state = State::of(current_->state.load(std::memory_order_relaxed));
+  state.awaited = last;
+  current_->state.store(state.packed(), std::memory_order_relaxed);
+}
+
+/// Keeps the rank that the call waited for.
+void Recorder::end_timed(int last) {
+  const std::uint64_t now = ticks(), begin = current_->begin.load(std::memory_order_relaxed);
+  if (begin != 0 && begin < now) add(track_->totals.call_ticks, now - begin);
+  State state = State::of(current_->state.load(std::memory_order_relaxed));
+  if (last >= 0 && state.at == At::kGather) {
+    note_wait(last, now);
+    state.awaited = last;
+  }
+  current_->end.store(now, std::memory_order_relaxed);
   state.outcome = static_cast<std::uint8_t>(Outcome::kOk);
   current_->state.store(state.packed(), std::memory_order_relaxed);
 }

@@ -6,6 +6,9 @@
 // third of an eager call. A call that has waited so long that it checks the health of its peers has
 // the time as well. The end of a call that did not wait is the next entry's begin.
 //
+// Totals cost a call that repeats the one before nothing: its run is counted when another begins.
+// Waits are counted in calls that wait, at most one look at the clock each.
+//
 // All functions are for the thread that executes the communicator's calls.
 #pragma once
 #include <atomic>
@@ -39,6 +42,9 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  /// Begins a call that is not like the one before, in its first round: `kind` as Sums counts,
+  /// `bytes` of the call, and whether it is eager.
+  void begin_run(std::uint64_t number, std::size_t kind, std::uint64_t bytes, bool eager);
   /// Begins a round of a call: its number on the communicator, and what it is.
   void begin(std::uint64_t call, std::uint64_t what, std::uint64_t count, bool eager) {
     timed_ = !eager;
@@ -58,10 +64,17 @@ class Recorder {
     const State state{0, at, awaited, static_cast<std::uint32_t>(tile)};
     current_->state.store(state.packed(), std::memory_order_relaxed);
   }
-  void end_ok() {
+  /// All ranks have come to a round of a call by a plan; `last`: the last one for which this rank
+  /// waited, -1: none.
+  void gathered(int last) {
+    if (last >= 0) note_wait(last, ticks());
+  }
+  /// A call, or a round of it, is over. `last`: of an eager call, the last rank for which this one
+  /// waited, if it did.
+  void end_ok(int last = -1) {
     // relaxed, here and in end_timed: a reader may see the state without the end; then it shows
     // no end.
-    if (timed_) return end_timed();
+    if (timed_) return end_timed(last);
     current_->state.store(static_cast<std::uint64_t>(Outcome::kOk), std::memory_order_relaxed);
   }
   /// The call has failed, with that value of Code. It keeps what it waited for.
@@ -72,6 +85,8 @@ class Recorder {
     const std::uint64_t what = kMessage | (sends ? kSends : 0) | std::uint64_t{type} << 40 |
                                static_cast<std::uint16_t>(peer);
     append(0, what, count, ticks(), State{0, At::kMessage, peer, 0}.packed());
+    add(track_->totals.messages, 1);
+    add(track_->totals.message_bytes, count * size_of(static_cast<DataType>(type)));
     return number_;
   }
   /// A message has come to its end; its peer may be known only now. `waited`: it was not carried
@@ -105,7 +120,12 @@ class Recorder {
     return entry;
   }
   friend struct Traced;
-  void end_timed();
+  static void add(Word& word, std::uint64_t more) {
+    // relaxed, both: only this thread writes it, and it says something by itself.
+    word.store(word.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+  void end_timed(int last);
+  void note_wait(int last, std::uint64_t now);
   std::uint64_t place_of(std::uint64_t hash, std::string_view name);
 
   Track<Word>* track_;

@@ -11,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/wall.h"
@@ -38,13 +37,6 @@ std::int64_t file_clock_ns() {
 
 /// When the library was loaded, which is before any rank of its process has joined.
 std::int64_t began_ns = file_clock_ns();
-
-/// How far the clock on which hosts agree is ahead of monotonic_ns.
-std::int64_t realtime_ahead_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec - monotonic_ns();
-}
 
 class TraceFile {
  public:
@@ -196,7 +188,7 @@ Status add(const SeenTrack& track, const std::string& path) {
   TUTTI_TRY(TraceFile file, TraceFile::open(path));
   const std::string communicator =
       fmt::format("{:016x}{:016x}", track.communicator[0], track.communicator[1]);
-  const Events events = events_of(track, monotonic_ns(), realtime_ahead_ns() - file.base_ns());
+  const Events events = events_of(track, track.seen_ns, track.ahead_ns - file.base_ns());
   ordered_json head{{"ph", "M"}, {"name", "tutti_rank"}, {"pid", 0}, {"tid", 0}};
   head["args"] = {{"communicator", communicator}, {"rank", track.rank}};
   TUTTI_RETURN_IF_ERROR(file.add(head, events));

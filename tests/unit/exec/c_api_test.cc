@@ -53,6 +53,13 @@ TEST_CASE("a null communicator is an error of every function that takes one") {
       {"tutti_comm_rank", [&] { return tutti_comm_rank(nullptr, &number); }},
       {"tutti_comm_count", [&] { return tutti_comm_count(nullptr, &number); }},
       {"tutti_comm_describe", [&] { return tutti_comm_describe(nullptr, nullptr, 0, nullptr); }},
+      {"tutti_comm_counters",
+       [&] {
+         tutti_counters_t counters;
+         return tutti_comm_counters(nullptr, &counters);
+       }},
+      {"tutti_comm_flight_record",
+       [&] { return tutti_comm_flight_record(nullptr, nullptr, 0, nullptr); }},
       {"tutti_comm_use_algorithm", [&] { return tutti_comm_use_algorithm(nullptr, "ring"); }},
       {"tutti_comm_explain",
        [&] {
