@@ -139,6 +139,75 @@ TEST_CASE("status follows a chain of ranks, work in the background and messages 
               : "rank 2 has not made call 1 (broadcast of 4 float32 from rank 2)"));
 }
 
+TEST_CASE("status follows a chain of three ranks and names it") {
+  const Environment environment({"TUTTI_"}, {{"TUTTI_JOB", job_name()}});
+  const ScratchDirectory meeting;
+  RankProcesses processes(meeting, 3, settings_of("shared_memory"),
+                          [&](int rank, Communicator& comm) {
+                            float value = 0;
+                            if (rank == 2) std::this_thread::sleep_for(300s);
+                            (void)comm.recv(&value, 1, kF32, Rank{rank + 1});
+                            return "";
+                          });
+  const json comm = eventually_status([](const json& now) { return waits_for(now, 2, 2); });
+  REQUIRE(waits_for(comm, 2, 2));
+  CHECK(comm["chain"] == json({0, 1, 2}));
+  CHECK(run_status(job_name()).text.find("chain of waits: 0 -> 1 -> 2\n") != std::string::npos);
+}
+
+TEST_CASE("status, metrics and saved files tell which rank comes late, and what ranks have done") {
+  const Environment environment({"TUTTI_"}, {{"TUTTI_JOB", job_name()}});
+  const ScratchDirectory meeting, files;
+  RankProcesses processes(
+      meeting, 3, settings_of("shared_memory"), [&](int rank, Communicator& comm) {
+        std::vector<float> data(300'000);
+        for (int call = 0; call < 8; ++call) {
+          if (rank == 1) std::this_thread::sleep_for(50ms);
+          if (!comm.all_reduce(data.data(), data.data(), data.size(), kF32, ReduceOp::kSum))
+            return "failed";
+        }
+        if (!comm.barrier()) return "failed";
+        say_ready(meeting, rank);
+        std::this_thread::sleep_for(300s);
+        return "";
+      });
+  REQUIRE(all_ready(meeting, 3));
+  const std::string saved = files.path() + "/host.json", metrics = files.path() + "/tutti.prom";
+  const Said said = run_status(job_name() + " --save " + saved + " --metrics " + metrics);
+  INFO(said.text);
+  CHECK(said.code == 0);
+  CHECK(said.text.find("  rank    1 came last to ") != std::string::npos);
+  const json comm = json::parse(run_status(job_name() + " --json").text).front();
+  const auto late =
+      std::ranges::find_if(comm["late"], [](const json& one) { return one["rank"] == 1; });
+  REQUIRE(late != comm["late"].end());
+  CHECK((*late)["calls"].get<int>() >= 8);
+  CHECK((*late)["share"].get<double>() > 0.5);
+  CHECK((*late)["median_s"].get<double>() > 0.02);
+  CHECK((*late)["p99_s"].get<double>() >= (*late)["median_s"].get<double>());
+  std::ifstream file(metrics);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  INFO(text);
+  const auto has = [&](const std::string& name, const std::string& labels) {
+    const auto at = text.find("\n" + name + "{job=\"" + job_name() + "\"");
+    return at != std::string::npos && text.find(labels, at) != std::string::npos;
+  };
+  CHECK(has("tutti_calls_total", "rank=\"2\",collective=\"all_reduce\"} 8\n"));
+  CHECK(has("tutti_calls_total", "rank=\"2\",collective=\"barrier\"} 1\n"));
+  CHECK(has("tutti_bytes_total", "rank=\"0\",collective=\"all_reduce\"} 9600000\n"));
+  CHECK(has("tutti_wait_seconds_total", "rank=\"0\",last=\"1\"} 0."));
+  CHECK(has("tutti_waiting_seconds", "rank=\"1\"} 0\n"));
+  // The same once the processes are gone, from the file.
+  for (int rank = 0; rank < 3; ++rank) processes.signal(rank, SIGKILL);
+  for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank) == 128 + SIGKILL);
+  const Said merged = run_status("--json --calls --merge " + saved);
+  REQUIRE(merged.code == 0);
+  const json again = json::parse(merged.text).front();
+  CHECK(again["late"] == comm["late"]);
+  CHECK(again["here"][2]["call"] == comm["here"][2]["call"]);
+  CHECK(run_status("--merge " + metrics).code == 2);
+}
+
 TEST_CASE("nothing of a job is left once its ranks are killed") {
   const Environment environment({"TUTTI_"}, {{"TUTTI_JOB", job_name()}});
   const ScratchDirectory meeting;

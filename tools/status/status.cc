@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include <fmt/format.h>
@@ -12,6 +13,8 @@
 
 #include "exec/flight/json.h"
 #include "tools/command.h"
+#include "tools/status/merge.h"
+#include "tools/status/metrics.h"
 #include "tools/status/trace.h"
 #include "tools/status/waiting.h"
 
@@ -25,7 +28,8 @@ struct StatusOptions {
   std::vector<std::string> only;  // Process ids and names of jobs; empty: all.
   double stuck_s = 10;
   bool watch = false, json = false, calls = false;
-  std::string trace;  // A file to write; empty: none.
+  std::string trace, metrics, save;  // Files to write; empty: none.
+  std::vector<std::string> merge;    // Files to read instead of looking at processes.
 };
 
 bool is_wanted(const FoundTrack& one, const std::vector<std::string>& only) {
@@ -63,21 +67,34 @@ std::string state_text(const RankStatus& rank, std::int64_t now_ns) {
   return std::string(exec::flight::outcome_name(rank.last_call->state));
 }
 
+/// The ranks that cost the others most, as many as a screen has room for.
 std::string slow_text(const CommStatus& comm) {
-  std::int64_t lost_ns = 0;
-  for (const auto& [rank, late] : comm.lateness) lost_ns += late.lost_ns;
-  if (lost_ns <= 0) return "";
-  const auto slowest = std::ranges::max_element(comm.lateness, [](const auto& a, const auto& b) {
-    return a.second.lost_ns < b.second.lost_ns;
-  });
-  const Lateness& late = slowest->second;
-  return fmt::format(
-      "  rank {} came last to {} of {} timed calls, {:.3f} ms late on average: {:.0f} % of the "
-      "time "
-      "lost\n",
-      slowest->first, late.last, comm.compared,
-      seconds(late.lost_ns) * 1e3 / static_cast<double>(late.last),
-      100. * static_cast<double>(late.lost_ns) / static_cast<double>(lost_ns));
+  constexpr std::size_t kMost = 4;
+  std::vector<std::pair<int, Lateness>> slow(comm.lateness.begin(), comm.lateness.end());
+  std::erase_if(slow, [](const auto& one) { return one.second.share < 0.01; });
+  if (slow.empty()) return "";
+  std::ranges::sort(slow, std::greater(), [](const auto& one) { return one.second.share; });
+  slow.resize(std::min(slow.size(), kMost));
+  std::string text = fmt::format("  late to {} timed calls:\n", comm.compared);
+  for (const auto& [rank, late] : slow)
+    text += fmt::format(
+        "  rank {:>4} came last to {:>3.0f} %, {:.3f} ms late (p99 {:.3f} ms): {:.0f} % of the "
+        "time "
+        "lost\n",
+        rank, 100. * static_cast<double>(late.last) / static_cast<double>(comm.compared),
+        seconds(late.median_ns) * 1e3, seconds(late.percentile_99) * 1e3, 100. * late.share);
+  return text;
+}
+
+/// "rank 0 waits for 1, which waits for 2": chains of more than two ranks.
+std::string chain_text(const CommStatus& comm) {
+  constexpr std::size_t kMost = 8;
+  if (comm.chain.size() < 3) return "";
+  const std::size_t named = std::min(comm.chain.size(), kMost);
+  return fmt::format("  chain of waits: {}{}\n",
+                     fmt::join(comm.chain.begin(),
+                               comm.chain.begin() + static_cast<std::ptrdiff_t>(named), " -> "),
+                     named < comm.chain.size() ? " -> ..." : "");
 }
 
 /// The latest calls of a rank, as many as a screen has room for.
@@ -99,26 +116,38 @@ std::string calls_text(const RankStatus& rank) {
   return text;
 }
 
+/// "node1", "node1 and node2", "node1 and 7 others".
+std::string hosts_text(const CommStatus& comm) {
+  std::set<std::string> hosts;
+  for (const auto& [number, rank] : comm.by_rank) hosts.insert(rank.found->track.host);
+  std::string text = cut(*hosts.begin(), 24);
+  if (hosts.size() == 2) text += " and " + cut(*hosts.rbegin(), 24);
+  if (hosts.size() > 2) text += fmt::format(" and {} others", hosts.size() - 1);
+  return text;
+}
+
 std::string comm_text(const CommStatus& comm, std::int64_t now_ns, bool calls) {
   const exec::flight::SeenTrack& track = comm.any().track;
   std::string text =
       fmt::format("{}{} {} on {} by {}{}, joined {:.1f} s ago\n",
                   track.job.empty() ? "" : fmt::format("job {}: ", cut(track.job, 24)), comm.ranks,
-                  comm.ranks == 1 ? "rank" : "ranks", cut(track.host, 24), track.transport,
+                  comm.ranks == 1 ? "rank" : "ranks", hosts_text(comm), track.transport,
                   track.devices ? " (for devices)" : "", seconds(now_ns - track.made_ns));
   text += fmt::format("  {:>4} {:>7} {:<10} {:>8}  {:<36} {}\n", "rank", "pid", "program", "call",
                       "which is", "state");
   for (const auto& [number, rank] : comm.by_rank) {
-    text += fmt::format("  {:>4} {:>7} {:<10} {:>8}  {:<36} {}\n", number, rank.found->pid,
-                        cut(rank.found->program, 10),
-                        rank.last_call == nullptr ? 0 : rank.last_call->call,
-                        cut(last_text(rank), 36), state_text(rank, now_ns));
+    text += fmt::format(
+        "  {:>4} {:>7} {:<10} {:>8}  {:<36} {}\n", number, rank.found->pid,
+        cut(rank.found->program.empty() ? rank.found->track.host : rank.found->program, 10),
+        rank.last_call == nullptr ? 0 : rank.last_call->call, cut(last_text(rank), 36),
+        state_text(rank, now_ns));
     if (calls) text += calls_text(rank);
   }
   const int away = comm.ranks - static_cast<int>(comm.by_rank.size());
   if (away > 0)
     text += fmt::format("  {} more {} on other hosts, or ended\n", away, away == 1 ? "is" : "are");
   if (!comm.blame.empty()) text += fmt::format("  {};\n  {}\n", comm.blame, comm.waits);
+  text += chain_text(comm);
   return text + slow_text(comm);
 }
 
@@ -147,16 +176,37 @@ ordered_json comm_json(const CommStatus& comm, std::int64_t now_ns, bool calls) 
     json["blocker"] = comm.blocker;
     json["waiting"] = comm.waiting;
     json["waited_s"] = seconds(comm.waited_ns);
+    json["chain"] = comm.chain;
     json["sentence"] = comm.blame + "; " + comm.waits;
   }
   for (const auto& [rank, late] : comm.lateness)
-    json["late"].push_back(
-        {{"rank", rank}, {"calls", late.last}, {"lost_s", seconds(late.lost_ns)}});
+    json["late"].push_back({{"rank", rank},
+                            {"calls", late.last},
+                            {"lost_s", seconds(late.lost_ns)},
+                            {"share", late.share},
+                            {"median_s", seconds(late.median_ns)},
+                            {"p99_s", seconds(late.percentile_99)}});
   return json;
 }
 
-int show(const StatusOptions& options) {
-  const Found found = find_tracks("/proc");
+Status write_files(const StatusOptions& options, const Found& found,
+                   const std::vector<CommStatus>& comms) {
+  const auto write = [](const std::string& path, auto&& text_of) {
+    return path.empty() ? ok() : write_text(path, text_of());
+  };
+  TUTTI_RETURN_IF_ERROR(write(options.trace, [&] { return trace_of(comms, found.now.ns); }));
+  TUTTI_RETURN_IF_ERROR(write(options.metrics, [&] { return metrics_of(comms, found.now.ns); }));
+  return write(options.save, [&] { return save(comms); });
+}
+
+/// The exit code.
+Result<int> show(const StatusOptions& options) {
+  Found found;
+  if (options.merge.empty()) {
+    found = find_tracks("/proc");
+  } else {
+    TUTTI_TRY(found, merge(options.merge));
+  }
   std::vector<CommStatus> comms = find_waiting(found);
   keep_wanted(comms, options.only);
   std::string text;
@@ -170,12 +220,9 @@ int show(const StatusOptions& options) {
       text += (text.empty() ? "" : "\n") + comm_text(comm, found.now.ns, options.calls);
   }
   if (options.json) text = json.dump(2) + "\n";
-  if (!options.trace.empty()) {
-    if (const auto written = write_file(options.trace, trace_of(comms, found.now.ns)); !written) {
-      say_error("tutti status: {}\n", written.error().what);
-      return kUsage;
-    }
-  }
+  TUTTI_RETURN_IF_ERROR(write_files(options, found, comms));
+  // What goes to standard output goes there alone.
+  if (options.metrics == "-" || options.save == "-" || options.trace == "-") return stuck ? 1 : 0;
   if (options.watch) put_output("\x1b[H\x1b[2J");
   put_output(text);
   if (comms.empty() && !options.json) {
@@ -192,17 +239,19 @@ int status(const StatusOptions& options) {
     say_error("tutti status: --watch is for people, --json for programs: give one of them\n");
     return kUsage;
   }
-  if (const auto usable = check_outputs({{"--trace", options.trace}}); !usable) {
-    say_error("tutti status: {}\n", usable.error().what);
-    return kUsage;
-  }
-  int code = show(options);
-  while (options.watch && output_failure() == 0) {
+  auto code = [&]() -> Result<int> {
+    TUTTI_RETURN_IF_ERROR(check_outputs(
+        {{"--trace", options.trace}, {"--metrics", options.metrics}, {"--save", options.save}}));
+    return show(options);
+  }();
+  while (code && options.watch && output_failure() == 0) {
     flush_output();
     std::this_thread::sleep_for(std::chrono::seconds(1));
     code = show(options);
   }
-  return code;
+  if (code) return *code;
+  say_error("tutti status: {}\n", code.error().what);
+  return kUsage;
 }
 
 }  // namespace
@@ -223,12 +272,21 @@ void define_status(CLI::App& app, int& exit_code) {
   command->add_flag("--json", options->json, "As JSON, for programs");
   command->add_option("--trace", options->trace, "Write the latest calls as a trace for Perfetto")
       ->type_name("FILE");
+  command->add_option("--metrics", options->metrics, "Write counters of all ranks, for Prometheus")
+      ->type_name("FILE");
+  command->add_option("--save", options->save, "Write all that was found, for --merge")
+      ->type_name("FILE");
+  command
+      ->add_option("--merge", options->merge,
+                   "Read what --save wrote on several hosts, or TUTTI_FLIGHT's files")
+      ->type_name("FILE...");
   command->footer(
       "Examples:\n"
       "  tutti status                   all jobs of this user on this host\n"
       "  tutti status demo --watch      the job that TUTTI_JOB names\n"
       "  tutti status 4711 --calls      the communicators of a process, and their latest calls\n"
       "  tutti status --trace calls.json   then open it in ui.perfetto.dev or chrome://tracing\n"
+      "  tutti status --save a.json     on each host, then: tutti status --merge a.json b.json\n"
       "  tutti status --stuck 60 || ... for scripts: 0 nobody waits that long, 1 a rank does,\n"
       "                                 2 no such process or job");
   command->callback([options, &exit_code] { exit_code = status(*options); });

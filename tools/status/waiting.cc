@@ -31,17 +31,26 @@ RankStatus status_of(const FoundTrack& found, std::int64_t now_ns) {
   return rank;
 }
 
-/// The end of the chain of ranks that begins at `rank`; of a circle, its lowest rank.
-int end_of_chain(const CommStatus& comm, int rank) {
+/// The ranks from `rank` on of which each waits for the next. In a circle it ends before a rank
+/// would come again.
+std::vector<int> chain_from(const CommStatus& comm, int rank) {
   std::vector<int> chain;
-  for (;;) {
-    const auto again = std::find(chain.begin(), chain.end(), rank);
-    if (again != chain.end()) return *std::min_element(again, chain.end());
+  while (std::find(chain.begin(), chain.end(), rank) == chain.end()) {
     chain.push_back(rank);
     const auto found = comm.by_rank.find(rank);
-    if (found == comm.by_rank.end() || found->second.awaited < 0) return rank;
+    if (found == comm.by_rank.end() || found->second.awaited < 0) break;
     rank = found->second.awaited;
   }
+  return chain;
+}
+
+/// The end of a chain; of a circle, its lowest rank.
+int end_of_chain(const CommStatus& comm, int rank) {
+  const std::vector<int> chain = chain_from(comm, rank);
+  const auto last = comm.by_rank.find(chain.back());
+  if (last == comm.by_rank.end() || last->second.awaited < 0) return chain.back();
+  return *std::min_element(std::find(chain.begin(), chain.end(), last->second.awaited),
+                           chain.end());
 }
 
 std::string call_text(const RankStatus& waiting) {
@@ -98,6 +107,8 @@ void find_blocker(CommStatus& comm, std::int64_t now_ns) {
   for (const int rank : comm.waiting) {
     const RankStatus& status = comm.by_rank.at(rank);
     if (status.since_ns != 0) comm.waited_ns = std::max(comm.waited_ns, now_ns - status.since_ns);
+    if (const auto chain = chain_from(comm, rank); chain.size() > comm.chain.size())
+      comm.chain = chain;
     if (status.awaited == comm.blocker && direct == nullptr) direct = &status;
   }
   if (direct == nullptr) direct = &comm.by_rank.at(comm.waiting.front());
@@ -107,28 +118,40 @@ void find_blocker(CommStatus& comm, std::int64_t now_ns) {
                            static_cast<double>(comm.waited_ns) / 1e9);
 }
 
+/// The value below which that share of the values lies; the values get sorted.
+std::int64_t quantile(std::vector<std::int64_t>& values, double share) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  const auto index = static_cast<std::size_t>(share * static_cast<double>(values.size()));
+  return values[std::min(index, values.size() - 1)];
+}
+
 void find_lateness(CommStatus& comm) {
-  struct Arrivals {
-    std::size_t ranks = 0;
-    std::int64_t first_ns = 0, last_ns = 0;
-    int last = -1;
-  };
-  std::map<std::uint64_t, Arrivals> calls;  // By number.
+  using Arrival = std::pair<std::int64_t, int>;            // When, and which rank.
+  std::map<std::uint64_t, std::vector<Arrival>> arrivals;  // By number of the call.
   for (const auto& [rank, status] : comm.by_rank) {
     for (const Seen& seen : status.found->track.entries) {
-      if (seen.message() || seen.begin_ns == 0) continue;
-      Arrivals& call = calls[seen.call];
-      if (call.ranks++ == 0) call.first_ns = call.last_ns = seen.begin_ns, call.last = rank;
-      call.first_ns = std::min(call.first_ns, seen.begin_ns);
-      if (seen.begin_ns > call.last_ns) call.last_ns = seen.begin_ns, call.last = rank;
+      if (!seen.message() && seen.begin_ns != 0)
+        arrivals[seen.call].emplace_back(seen.begin_ns, rank);
     }
   }
-  for (const auto& [number, call] : calls) {
-    if (call.ranks < 2 || call.ranks != comm.by_rank.size()) continue;
+  std::map<int, std::vector<std::int64_t>> behind;
+  std::int64_t lost_ns = 0;
+  for (auto& [number, call] : arrivals) {
+    if (call.size() < 2 || call.size() != comm.by_rank.size()) continue;
     ++comm.compared;
-    Lateness& late = comm.lateness[call.last];
+    std::ranges::sort(call);
+    for (const auto& [begin_ns, rank] : call) behind[rank].push_back(begin_ns - call.front().first);
+    Lateness& late = comm.lateness[call.back().second];
     ++late.last;
-    late.lost_ns += call.last_ns - call.first_ns;
+    late.lost_ns += call.back().first - call.front().first;
+    lost_ns += call.back().first - call.front().first;
+  }
+  for (auto& [rank, values] : behind) {
+    Lateness& late = comm.lateness[rank];
+    late.median_ns = quantile(values, 0.5);
+    late.percentile_99 = quantile(values, 0.99);
+    if (lost_ns > 0) late.share = static_cast<double>(late.lost_ns) / static_cast<double>(lost_ns);
   }
 }
 

@@ -23,8 +23,10 @@ struct RankStatus {
 /// How late a rank comes to calls, compared with the first rank, in calls whose begin all ranks of
 /// this host have looked up.
 struct Lateness {
-  std::uint64_t last = 0;    // Calls to which it came last,
-  std::int64_t lost_ns = 0;  // and the time that the first rank waited in them.
+  std::uint64_t last = 0;                         // Calls to which it came last,
+  std::int64_t lost_ns = 0;                       // the time that the first rank waited in them,
+  double share = 0;                               // and its share of the time lost in all calls.
+  std::int64_t median_ns = 0, percentile_99 = 0;  // Behind the first rank, in all calls.
 };
 
 struct CommStatus {
@@ -34,6 +36,7 @@ struct CommStatus {
   int blocker = -1;
   std::vector<int> waiting;    // The ranks that wait for it, directly or not.
   std::int64_t waited_ns = 0;  // The longest of them.
+  std::vector<int> chain;      // The longest: each waits for the next.
   std::string blame, waits;    // Say that, in two halves of a sentence; empty: nobody waits.
   std::map<int, Lateness> lateness;
   std::uint64_t compared = 0;  // Calls that `lateness` is of.

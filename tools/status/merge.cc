@@ -1,0 +1,82 @@
+#include "tools/status/merge.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include <fmt/format.h>
+
+#include "exec/flight/json.h"
+
+namespace tutti::tools {
+namespace {
+
+namespace flight = exec::flight;
+using nlohmann::ordered_json;
+
+Result<ordered_json> read_json(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return Error{Code::kInvalidArgument, fmt::format("{}: it can't be read", path)};
+  auto json = ordered_json::parse(file, nullptr, false);
+  if (json.is_discarded())
+    return Error{Code::kInvalidArgument, fmt::format("{}: it is no JSON", path)};
+  return json;
+}
+
+/// All times of a track, so much later.
+void shift(flight::SeenTrack& track, std::int64_t by_ns) {
+  const auto move = [by_ns](std::int64_t& ns) {
+    if (ns != 0) ns += by_ns;
+  };
+  move(track.made_ns);
+  move(track.seen_ns);
+  for (flight::Seen& seen : track.entries) {
+    move(seen.begin_ns);
+    move(seen.end_ns);
+  }
+  track.ahead_ns -= by_ns;
+}
+
+}  // namespace
+
+std::string save(const std::vector<CommStatus>& comms) {
+  auto all = ordered_json::array();
+  for (const CommStatus& comm : comms) {
+    for (const auto& [rank, status] : comm.by_rank) {
+      const FoundTrack& one = *status.found;
+      ordered_json json = to_json(one.track);
+      json["program"] = one.program;
+      json["stopped"] = one.stopped;
+      json["pid"] = one.pid;
+      all.push_back(std::move(json));
+    }
+  }
+  return all.dump(1) + "\n";
+}
+
+Result<Found> merge(const std::vector<std::string>& files) {
+  Found found;
+  for (const std::string& path : files) {
+    TUTTI_TRY(ordered_json json, read_json(path));
+    if (json.is_object()) json = ordered_json::array({json});  // A rank's, after an error.
+    for (const ordered_json& one : json) {
+      auto track = flight::track_of(one);
+      if (!track)
+        return Error{Code::kInvalidArgument, fmt::format("{}: {}", path, track.error().what)};
+      if (!found.tracks.empty())
+        shift(*track, track->ahead_ns - found.tracks.front().track.ahead_ns);
+      const auto program = one.find("program");
+      const auto stopped = one.find("stopped");
+      const auto pid = static_cast<int>(track->pid & 0x7fffffff);
+      found.now.ns = std::max(found.now.ns, track->seen_ns);
+      found.tracks.push_back(
+          {*std::move(track), pid,
+           program != one.end() && program->is_string()
+               ? flight::printable(program->get<std::string>())
+               : "",
+           stopped != one.end() && stopped->is_boolean() && stopped->get<bool>()});
+    }
+  }
+  return found;
+}
+
+}  // namespace tutti::tools
