@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -92,6 +93,17 @@ std::set<std::string> all_sockets() {
     if (const auto at = line.find('@'); at != std::string::npos) names.insert(line.substr(at));
   }
   return names;
+}
+
+/// Whether a name has that number, and not as a part of a longer word.
+bool has_number(const std::string& name, const std::string& number) {
+  const auto is_word = [&](std::size_t at) {
+    return at < name.size() && std::isalnum(static_cast<unsigned char>(name[at])) != 0;
+  };
+  for (auto at = name.find(number); at != std::string::npos; at = name.find(number, at + 1)) {
+    if (!is_word(at - 1) && !is_word(at + number.size())) return true;  // Wraps before the first.
+  }
+  return false;
 }
 
 class Round {
@@ -322,10 +334,9 @@ class Round {
     // Others' files may come and go there: those of a rank would have its number.
     std::error_code missing;
     for (const auto& entry : fs::directory_iterator("/dev/shm", missing)) {
-      for (const std::string& number : numbers_) {
-        if (entry.path().filename().string().find(number) != std::string::npos)
-          complain("left: " + entry.path().string());
-      }
+      const std::string name = entry.path().filename();
+      if (std::ranges::any_of(numbers_, [&](const auto& one) { return has_number(name, one); }))
+        complain("left: " + entry.path().string());
     }
   }
 
