@@ -21,7 +21,9 @@ namespace {
 constexpr int kMostProcesses = 4096;
 constexpr std::size_t kSecretBytes = 32;
 // Without a terminal, and never asking for a password: nobody could answer for all hosts.
-constexpr const char* kSsh = "ssh -T -o BatchMode=yes";
+// A host that vanishes is noticed after 15 s: ssh itself would wait for TCP, two hours.
+constexpr const char* kSsh =
+    "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
 
 /// GPUs that are pretended, for the programs that are started.
 struct SimulatedGpus {
