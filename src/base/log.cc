@@ -43,7 +43,7 @@ spdlog::logger* make_logger(std::FILE* file, const char* pattern, spdlog::level:
 std::atomic<const Form*>& form() {
   // Leaked on purpose, as each form is: see the head of log.h.
   static auto* const current = [] {
-    const char* named = std::getenv("TUTTI_LOG");
+    const char* named = secure_getenv("TUTTI_LOG");
     const auto level = named != nullptr ? parse_level(named) : std::nullopt;
     return new std::atomic<const Form*>(new Form{
         make_logger(stderr, "[%H:%M:%S.%e tutti %l] %v", to_spdlog(level.value_or(Level::kWarn)))});

@@ -407,7 +407,7 @@ Status FileRendezvous::fail(const Error& error) {
 }  // namespace
 
 Result<std::string> user_directory() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
   struct stat status {};
   // Under sudo -E it belongs to another user; in a container it may not exist.
   const bool ours = runtime != nullptr && *runtime == '/' && ::stat(runtime, &status) == 0 &&

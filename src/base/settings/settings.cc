@@ -321,7 +321,7 @@ Status check_setting(std::string_view variable, std::string_view value) {
 Result<Settings> settings_or(const std::function<std::string(std::string_view)>& otherwise) {
   Settings settings;
   for (const Knob& knob : kKnobs) {
-    const char* set = std::getenv(knob.variable);
+    const char* set = secure_getenv(knob.variable);
     const bool unset = set == nullptr || *set == 0;  // Empty means unset, as in most shells' use.
     const std::string value = unset ? otherwise(knob.variable) : set;
     if (value.empty()) continue;
@@ -341,7 +341,7 @@ std::string default_tuning_file() {
   // A relative path is to be ignored, says the specification.
   for (const auto& [variable, below] :
        {std::pair{"XDG_CACHE_HOME", ""}, std::pair{"HOME", "/.cache"}}) {
-    const char* value = std::getenv(variable);
+    const char* value = secure_getenv(variable);
     if (value != nullptr && *value == '/') return std::string(value) + below + "/tutti/tuning.json";
   }
   return {};
@@ -352,7 +352,7 @@ std::vector<SettingRow> setting_rows(const Settings& settings) {
   std::vector<SettingRow> rows;
   for (const Knob& knob : kKnobs) {
     const std::string value = knob.show(settings);
-    const char* variable = std::getenv(knob.variable);
+    const char* variable = secure_getenv(knob.variable);
     Settings named;
     // Where a value came from is told from the value itself: fields are plain and may be assigned.
     const bool from_variable = variable != nullptr && *variable != 0 && knob.set(named, variable) &&

@@ -25,7 +25,7 @@ namespace {
 constexpr int kMostJobRanks = 1 << 20;
 
 std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = secure_getenv(name);
   if (value == nullptr || *value == 0) return std::nullopt;
   return std::string(value);
 }
