@@ -131,6 +131,8 @@ int run_rounds(const Options& options) {
 
 int be_member(const Options& options) {
   auto comm = Communicator::from_environment();
+  if (comm) fmt::print("joined\n");
+  std::fflush(stdout);
   const std::string wrong = comm ? run_member(*comm, options.seed, options.seconds)
                                  : "it could not join: " + comm.error().to_string();
   if (wrong.empty()) return 0;

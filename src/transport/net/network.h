@@ -63,6 +63,9 @@ class Carrier {
   /// For a caller with another way there, now and then: why this one seems to lead nowhere; nothing
   /// while it does not.
   virtual std::optional<Error> stuck() { return std::nullopt; }
+  /// Now and then, though there is no other way there: why the peer's host counts as dead; nothing
+  /// while it does not.
+  virtual std::optional<Error> vanished() { return std::nullopt; }
   /// Ends it at once: nothing more is sent or received, nor written to memory by a device.
   virtual void abandon() {}
   /// Nothing will be sent any more.

@@ -81,6 +81,10 @@ class Rails final : public Carrier {
   std::size_t pending() const override;
   std::size_t held() const override { return static_cast<std::size_t>(queued_ - acked_); }
   std::string where() const override { return rails_[first_].carrier->where(); }
+  /// With one rail left. Others take over before that.
+  std::optional<Error> vanished() override {
+    return alive() == 1 ? rails_[first_].carrier->vanished() : std::nullopt;
+  }
   void leave() override;
   bool left() override;
   bool delivering() override;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "transport/net/replicator_peer.h"
 #include "tutti/rendezvous.h"
 
@@ -17,6 +18,7 @@ constexpr std::chrono::microseconds kNearNap{50};
 // How long, at least, a rank that leaves waits until its last frames are acknowledged.
 constexpr std::chrono::milliseconds kLastWords{1000};
 constexpr std::chrono::milliseconds kLongestNap{20};
+constexpr std::int64_t kVanishedLookMs = 200;
 
 }  // namespace
 
@@ -116,7 +118,18 @@ bool Replicator::progress() {
       moved = exchange(static_cast<int>(rank), true) || moved;
     ready_[rank] = false;
   }
+  if (coarse_ms() >= next_look_) look_for_vanished();
   return moved;
+}
+
+void Replicator::look_for_vanished() {
+  next_look_ = coarse_ms() + kVanishedLookMs;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Peer* const peer = peers_[rank].get();
+    if (peer == nullptr || peer->failure) continue;
+    peer->failure = peer->carrier().vanished();
+    if (peer->failure) network_->forget(static_cast<int>(rank));
+  }
 }
 
 bool Replicator::exchange(int rank, bool look) {

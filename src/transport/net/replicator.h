@@ -79,6 +79,7 @@ class Replicator final : public RemoteLink {
   void say_abort();
   bool offer();
   bool exchange(int rank, bool look);
+  void look_for_vanished();
   void send_all(std::chrono::steady_clock::time_point end);
 
   Region region_;
@@ -94,7 +95,8 @@ class Replicator final : public RemoteLink {
   std::uint64_t published_count_ = 0;
   bool abort_said_ = false;
   std::chrono::steady_clock::time_point farewell_end_{};  // When the limit of say_left is over.
-  std::vector<bool> ready_;  // By rank: its carrier may have something.
+  std::vector<bool> ready_;     // By rank: its carrier may have something.
+  std::int64_t next_look_ = 0;  // For hosts that have vanished; by the coarse clock.
 };
 
 }  // namespace tutti::net

@@ -38,7 +38,8 @@ Error failure(const Connection& connection, const char* operation, const std::st
 
 }  // namespace
 
-void set_options(int socket, std::chrono::milliseconds silence) {
+void set_options(int socket, std::chrono::milliseconds silence,
+                 std::chrono::milliseconds host_timeout) {
   const int ms = static_cast<int>(std::clamp<std::int64_t>(silence.count(), 1000, 1'000'000'000));
   constexpr int kProbes = 3;
   send_at_once(socket);
@@ -46,7 +47,8 @@ void set_options(int socket, std::chrono::milliseconds silence) {
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, ms);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   // Half of the time silent, the other half asking. Seconds; Linux takes up to 32767.
-  const int seconds = std::clamp(ms / 1000, 1, 32767);
+  const auto least = std::min(silence, host_timeout).count();
+  const int seconds = static_cast<int>(std::clamp<std::int64_t>(least / 1000, 1, 32767));
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, seconds / 2));
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, seconds / (2 * kProbes)));
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
@@ -69,6 +71,13 @@ Error broken(const Connection& connection, const char* operation, int error_numb
                                  std::generic_category().message(error_number)));
     default: return failure(connection, operation, std::generic_category().message(error_number));
   }
+}
+
+Error vanished(const Connection& connection) {
+  return failure(connection, "waiting for its host",
+                 fmt::format("no answer for {:g} s (a sixth of TUTTI_TIMEOUT_MS, within 10 s and "
+                             "60 s): its host or the network between is down",
+                             connection.host_timeout_ms / 1000.0));
 }
 
 Error closed(const Connection& connection, const char* operation) {

@@ -11,10 +11,11 @@ namespace tutti::tcp {
 
 struct Connection {
   int peer = -1;
-  int index = 0;       // Index among the connections with that peer.
-  std::string where;   // "rank 3 (node7) over eth0, 10.0.0.1:40112 to 10.0.0.7:4711".
-  int silence_ms = 0;  // After so long without an answer the system gives the peer up.
-  Fd socket;           // Not blocking.
+  int index = 0;            // Index among the connections with that peer.
+  std::string where;        // "rank 3 (node7) over eth0, 10.0.0.1:40112 to 10.0.0.7:4711".
+  int silence_ms = 0;       // After so long without an answer the system gives the peer up.
+  int host_timeout_ms = 0;  // After so long without one from its host we do; 0: never.
+  Fd socket;                // Not blocking.
 };
 
 /// Small messages don't wait for others; a peer that does not answer for that long is given up,
@@ -26,8 +27,12 @@ struct Connection {
 /// takes Reno. BBR sends at the rate that it has seen, by timers, and of bursts with pauses between
 /// (a tile is sent, then one is reduced) it sees too low a one: docs/decisions/0028-no-pacing.md. A
 /// route's `congctl` comes before that.
-void set_options(int socket, std::chrono::milliseconds silence);
+/// A connection that is silent for half of `host_timeout` asks the peer's host for an answer.
+void set_options(int socket, std::chrono::milliseconds silence,
+                 std::chrono::milliseconds host_timeout);
 
+/// Its host has not answered for host_timeout_ms. kPeerFailed.
+Error vanished(const Connection& connection);
 /// The meaning of a connection's errno: "rank 3 (node7) over ...: the connection was reset while
 /// sending: its process has ended". kPeerFailed.
 Error broken(const Connection& connection, const char* operation, int error_number);

@@ -22,6 +22,9 @@ using namespace std::chrono_literals;
 
 // Unauthenticated peers that may wait at a time, besides the ranks that are expected.
 constexpr std::size_t kMostUnauthenticated = 64;
+// A host that vanishes is to be noticed long before the deadline of a call, which may be a day; a
+// switch that starts anew is to be survived by jobs that are given time.
+constexpr std::chrono::milliseconds kLeastHostTimeout{10'000}, kMostHostTimeout{60'000};
 constexpr int kBacklog = 4096;  // The kernel cuts it to net.core.somaxconn.
 // How many of the missing ranks are described.
 constexpr std::size_t kMostDescribed = 4;
@@ -80,6 +83,7 @@ Status watch(int epoll, int operation, int descriptor, std::uint32_t events, std
 MeshBuilder::MeshBuilder(const Joining& joining)
     : joining_(joining),
       silence_(time_left(joining.deadline)),
+      host_timeout_(std::clamp(silence_ / 6, kLeastHostTimeout, kMostHostTimeout)),
       start_(steady_clock::now()),
       times_(kWhileJoining) {}
 
@@ -90,7 +94,8 @@ Status MeshBuilder::open_listeners() {
         Fd(::socket(one.address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), one};
     const int on = 1;
     if (listener.socket) {
-      set_options(listener.socket.get(), silence_);  // Accepted sockets inherit them.
+      set_options(listener.socket.get(), silence_,
+                  host_timeout_);  // Accepted sockets inherit them.
       if (one.address.family() == AF_INET6)
         setsockopt(listener.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
     }
@@ -190,6 +195,7 @@ void MeshBuilder::keep(int peer, int index, Fd socket) {
   connection.where = fmt::format("{} over {}, {} to {}", name(peer), interface_of(own), own.text(),
                                  far_end(socket.get()).text());
   connection.silence_ms = static_cast<int>(silence_.count());
+  connection.host_timeout_ms = static_cast<int>(host_timeout_.count());
   connection.socket = std::move(socket);
   wanted_[slot(peer, index)] = {.wanted = false, .own = own.ip_text()};
   log::debug("tcp: connection {} with {}", index, connection.where);

@@ -112,6 +112,7 @@ class MeshBuilder {
 
   Joining joining_;
   const std::chrono::milliseconds silence_;
+  const std::chrono::milliseconds host_timeout_;  // See Connection.
   const Time start_;
   Fd epoll_;
   std::vector<Listener> listeners_;

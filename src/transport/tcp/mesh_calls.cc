@@ -47,7 +47,7 @@ void MeshBuilder::start(Call& call) {
   call.handshake = *std::move(handshake);
   call.socket = Fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!call.socket) return fail(call, std::generic_category().message(errno));
-  set_options(call.socket.get(), silence_);
+  set_options(call.socket.get(), silence_, host_timeout_);
   if (!bind_own(call)) return fail(call, std::generic_category().message(errno));
   if (::connect(call.socket.get(), address.get(), address.length) != 0 && errno != EINPROGRESS)
     return fail(call, std::generic_category().message(errno));

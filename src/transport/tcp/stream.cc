@@ -114,6 +114,21 @@ std::optional<Error> Stream::stuck() {
       Rank{}, Rank{connection_.peer}};
 }
 
+std::optional<Error> Stream::vanished() {
+  // Its system answers what is sent, and probes of a silent or full connection, whatever the
+  // process does. So many were not answered:
+  constexpr int kLeast = 3;
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (connection_.host_timeout_ms == 0 ||
+      getsockopt(descriptor(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+    return std::nullopt;
+  const bool asked = std::max(info.tcpi_retransmits, info.tcpi_probes) >= kLeast;
+  const auto limit_ms = static_cast<unsigned>(connection_.host_timeout_ms);
+  if (!asked || info.tcpi_last_ack_recv < limit_ms) return std::nullopt;
+  return tcp::vanished(connection_);
+}
+
 void Stream::leave() { ::shutdown(descriptor(), SHUT_WR); }
 
 bool Stream::left() {

@@ -49,6 +49,7 @@ class Stream final : public net::Carrier {
   void moved(Piece from, std::byte* to) override;
   std::string where() const override { return "tcp: " + connection_.where; }
   std::optional<Error> stuck() override;
+  std::optional<Error> vanished() override;
   void abandon() override { connection_.socket.reset(); }
   void leave() override;
   /// A close with unread bytes, or before bytes that come later, would cut off what was sent last;

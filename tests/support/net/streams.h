@@ -43,7 +43,7 @@ inline Pair connect(int connections, int buffer_bytes = 0) {
         setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof(buffer_bytes));
       }
     }
-    set_options(there.get(), std::chrono::seconds(5));
+    set_options(there.get(), std::chrono::seconds(5), std::chrono::seconds(5));
     REQUIRE(::connect(there.get(), address.get(), address.length) == 0);
     Fd here(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     for (int rank = 0; rank < 2; ++rank) {

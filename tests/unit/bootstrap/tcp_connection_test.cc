@@ -30,7 +30,7 @@ TEST_CASE("what paces is replaced, and nothing else") {
     const Fd socket = socket_with(name);
     if (!socket) continue;
     any = true;
-    set_options(socket.get(), std::chrono::seconds(5));
+    set_options(socket.get(), std::chrono::seconds(5), std::chrono::seconds(5));
     INFO(name);
     CHECK(congestion_control(socket.get()) == (name.starts_with("bbr") ? "reno" : name));
   }
@@ -43,7 +43,7 @@ TEST_CASE("who is accepted has it of the door") {
     WARN("not tested: this system has no bbr");
     return;
   }
-  set_options(listener.get(), std::chrono::seconds(5));
+  set_options(listener.get(), std::chrono::seconds(5), std::chrono::seconds(5));
   SocketAddress address = ipv4_address({htonl(INADDR_LOOPBACK)}, 0);
   REQUIRE(::bind(listener.get(), address.get(), address.length) == 0);
   REQUIRE(::listen(listener.get(), 1) == 0);
