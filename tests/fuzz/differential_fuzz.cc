@@ -113,9 +113,10 @@ class SharedEndpoint final : public Endpoint {
   bool maps_;
 };
 
-RegionConfig small_region(int ranks) {
+/// With short slots small calls have several tiles; long ones are sent from where they are.
+RegionConfig small_region(int ranks, bool long_slots) {
   RegionConfig config = slow_region(ranks);
-  config.slot_bytes = 256;  // Small calls have several tiles.
+  config.slot_bytes = long_slots ? 8192 : 256;
   config.packet_slots = 16;
   config.packet_bytes = 1024;
   return config;
@@ -124,17 +125,16 @@ RegionConfig small_region(int ranks) {
 /// Ranks that share a region, all polled by this thread.
 class SharedRanks {
  public:
-  SharedRanks(int count, const std::shared_ptr<const exec::PlanSource>& plans, bool maps,
+  SharedRanks(RegionConfig config, const std::shared_ptr<const exec::PlanSource>& plans, bool maps,
               std::uint64_t seed)
       : random_(seed) {
-    RegionConfig config = small_region(count);
     config.replica = 0;
     const std::size_t bytes = Region::bytes_for(config);
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
     std::fill_n(memory_.get(), bytes, std::byte{});
     Region region(memory_.get(), config);
     region.format();
-    for (int rank = 0; rank < count; ++rank) {
+    for (int rank = 0; rank < static_cast<int>(config.rank_count); ++rank) {
       exec::HostExecutor::Options options;
       options.plans = plans;
       executors_.push_back(std::make_unique<exec::HostExecutor>(
@@ -193,6 +193,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   test.op = kOps[choices.pick(test.exact ? 3 : kOps.size())];
   test.in_place = choices.flip() && !plan->apart && plan->shape.collective != Collective::kAllToAll;
   const std::uint64_t seed = choices.pick(1 << 16);
+  const bool long_slots = choices.pick(4) == 1;
+  if (long_slots) test.count *= 12;
+  const RegionConfig region = small_region(test.ranks, long_slots);
 
   check(simulate(*plan, {.count = 1 + test.count % 13,
                          .tile = 3,
@@ -204,12 +207,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto source = std::make_shared<OnePlan>(*plan);
   for (const bool maps : {false, true}) {
     if (maps && !source->mapped) continue;
-    SharedRanks ranks(test.ranks, source, maps, seed);
+    SharedRanks ranks(region, source, maps, seed);
     for (int call = 0; call < 2; ++call)
       check(run(ranks, test, seed), maps ? "mapped memory" : "shared memory", *plan);
   }
   const std::size_t rails = 1 + seed % 2;
-  Ranks ranks({.region = small_region(test.ranks), .rails = rails}, source, seed);
+  Ranks ranks({.region = region, .rails = rails}, source, seed);
   if (rails > 1) ranks.slowness().cut_one_in = 200;
   for (int call = 0; call < 2; ++call) check(run(ranks, test, seed), "a slow network", *plan);
   return 0;

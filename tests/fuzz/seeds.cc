@@ -166,6 +166,14 @@ void add_endpoint_infos(Seeds& seeds) {
     tcp_info.addresses.push_back(one);
   }
   seeds["endpoint_info/tcp"] = '\0' + text_of(tcp::encode(tcp_info));
+  // One address more than there may be: the last one twice.
+  while (tcp_info.addresses.size() < tcp::kMostAddresses)
+    tcp_info.addresses.push_back(tcp_info.addresses.back());
+  std::string many = text_of(tcp::encode(tcp_info));
+  tcp_info.addresses.pop_back();
+  many += many.substr(text_of(tcp::encode(tcp_info)).size());
+  ++many[1 + tcp_info.host.size()];
+  seeds["endpoint_info/tcp_too_many"] = '\0' + many;
   const verbs::EndpointInfo verbs_info{.host = "node7",
                                        .device = "mlx5_0:1",
                                        .address = "10.0.0.7",
@@ -253,10 +261,25 @@ void add_agent_orders(Seeds& seeds) {
   seeds["agent_orders/second_host"] = encode(orders);
   orders.job.local_rank_count = 9;
   seeds["agent_orders/too_many_ranks"] = encode(orders);
+  orders.job.local_rank_count = 4;
+  orders.job.first_rank = -1;
+  seeds["agent_orders/negative_rank"] = encode(orders);
+}
+
+/// A frame that comes once more, and then so many that its number comes round.
+std::string rails_seed_twice() {
+  std::string input(1, 2);
+  const auto add = [&](std::uint32_t order) {
+    append(input, 0, {.kind = 2, .position = order, .order = order}, {});
+  };
+  for (const std::uint32_t order : {0U, 1U, 0U}) add(order);
+  for (std::uint32_t order = 2; order < 300; ++order) add(order);
+  return input;
 }
 
 Seeds all_seeds() {
   Seeds seeds;
+  seeds["rails/twice"] = rails_seed_twice();
   seeds["stream/frames"] = stream_seed();
   seeds["verbs_records/all_kinds"] = verbs_records_seed();
   add_endpoint_infos(seeds);
