@@ -106,10 +106,22 @@ bool has_number(const std::string& name, const std::string& number) {
   return false;
 }
 
+std::set<std::string> shared_files() {
+  std::set<std::string> names;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator("/dev/shm", missing))
+    names.insert(entry.path().filename());
+  return names;
+}
+
 class Round {
  public:
   Round(const RoundOptions& options, const trainer::Split& data)
-      : options_(options), data_(data), random_(options.seed), board_(Board::make()) {}
+      : options_(options),
+        data_(data),
+        random_(options.seed),
+        files_before_(shared_files()),
+        board_(Board::make()) {}
   ~Round() {
     for (const pid_t pid : pids_) {
       if (pid > 0) ::kill(pid, SIGKILL), ::waitpid(pid, nullptr, 0);
@@ -332,11 +344,10 @@ class Round {
         complain("left: " + entry.path().string());
     }
     // Others' files may come and go there: those of a rank would have its number.
-    std::error_code missing;
-    for (const auto& entry : fs::directory_iterator("/dev/shm", missing)) {
-      const std::string name = entry.path().filename();
-      if (std::ranges::any_of(numbers_, [&](const auto& one) { return has_number(name, one); }))
-        complain("left: " + entry.path().string());
+    for (const std::string& name : shared_files()) {
+      if (!files_before_.contains(name) &&
+          std::ranges::any_of(numbers_, [&](const auto& one) { return has_number(name, one); }))
+        complain("left: /dev/shm/" + name);
     }
   }
 
@@ -344,6 +355,7 @@ class Round {
   const trainer::Split& data_;
   std::mt19937_64 random_;
   Directory directory_;
+  std::set<std::string> files_before_;  // In /dev/shm.
   Board* board_;
   std::vector<pid_t> pids_;  // -1: it has ended.
   std::set<std::string> sockets_;
