@@ -114,22 +114,23 @@ void start_debug(const Environment& environment) {
     log::write_as(open_file(environment, trouble), head_of);
     const auto name = environment.settings.find("TUTTI_LOG");
     if (own.empty() && name != environment.settings.end())
-      log::set_level(log::parse_level(name->second).value_or(log::Level::kWarn));
+      log::set_levels(log::parse_levels(name->second).value_or(log::all_at(log::Level::kWarn)));
     if (level >= DebugLevel::kInfo)
-      log::info("{}", version_line());
+      log::info(log::Part::kNccl, "{}", version_line());
     else
-      log::write(log::Level::kOff, version_line());
+      log::write(log::Part::kNccl, log::Level::kOff, version_line());
   }
-  if (!trouble.empty()) log::warn("{}", trouble);
-  for (const std::string& line : environment.complaints) log::warn("{}", line);
+  if (!trouble.empty()) log::warn(log::Part::kNccl, "{}", trouble);
+  for (const std::string& line : environment.complaints) log::warn(log::Part::kNccl, "{}", line);
   warnings_wanted() = level >= DebugLevel::kWarn || !own.empty();
-  if (warnings_wanted() && !environment.ignored.empty()) log::warn("{}", environment.ignored);
-  for (const std::string& line : environment.notes) log::info("{}", line);
+  if (warnings_wanted() && !environment.ignored.empty())
+    log::warn(log::Part::kNccl, "{}", environment.ignored);
+  for (const std::string& line : environment.notes) log::info(log::Part::kNccl, "{}", line);
 }
 
 void warn_of(const std::string& line) {
   static_cast<void>(environment());
-  if (!warnings_wanted() || !log::enabled(log::Level::kWarn)) return;
+  if (!warnings_wanted() || !log::enabled(log::Part::kNccl, log::Level::kWarn)) return;
   // Programs ask for the same asynchronous error again and again.
   constexpr std::size_t kMostTold = 256;
   static auto& mutex = *new std::mutex;
@@ -139,15 +140,15 @@ void warn_of(const std::string& line) {
     if (told.size() == kMostTold) told.clear();
     if (!told.insert(hash_text(line)).second) return;
   }
-  log::warn("{}", line);
+  log::warn(log::Part::kNccl, "{}", line);
 }
 
 void tell(const ncclComm& comm, const char* function, const char* what) {
-  if (!log::enabled(log::Level::kInfo)) return;
+  if (!log::enabled(log::Part::kNccl, log::Level::kInfo)) return;
   const ShownDevice shown(comm.device);
-  log::info("{} comm {} rank {} nranks {} cudaDev {} busId {} commId {:#x} - {}", function,
-            static_cast<const void*>(&comm), comm.rank, comm.size, comm.device, bus_of(comm.device),
-            id_of(comm), what);
+  log::info(log::Part::kNccl, "{} comm {} rank {} nranks {} cudaDev {} busId {} commId {:#x} - {}",
+            function, static_cast<const void*>(&comm), comm.rank, comm.size, comm.device,
+            bus_of(comm.device), id_of(comm), what);
 }
 
 std::vector<std::string> fold_description(const std::string& description, bool plans) {
@@ -187,10 +188,11 @@ std::vector<std::string> fold_description(const std::string& description, bool p
 namespace {
 
 void tell_lines(const ncclComm& comm, bool plans) {
-  if (!log::enabled(log::Level::kInfo)) return;
+  if (!log::enabled(log::Part::kNccl, log::Level::kInfo)) return;
   const ShownDevice shown(comm.device);
   for (const std::string& line : fold_description(comm.device_communicator->describe(), plans))
-    log::info("comm {} rank {}: {}", static_cast<const void*>(&comm), comm.rank, line);
+    log::info(log::Part::kNccl, "comm {} rank {}: {}", static_cast<const void*>(&comm), comm.rank,
+              line);
 }
 
 }  // namespace

@@ -60,7 +60,9 @@ struct TUTTI_API Settings {
   /// TUTTI_TRACE: a file to which each rank adds its latest calls when its communicator or its
   /// process ends: a trace for Perfetto, of all ranks that see the file; empty: none.
   std::string trace;
-  std::string log = "warn";  // TUTTI_LOG: trace, debug, info, warn, error or off.
+  /// TUTTI_LOG: trace, debug, info, warn, error or off; parts may have levels of their own:
+  /// "warn,net=debug". Parts: settings, join, net, calls, plans, devices, nccl.
+  std::string log = "warn";
 
   /// Reads the environment. An unknown value is an error that names the variable and what it takes.
   static Result<Settings> from_environment();

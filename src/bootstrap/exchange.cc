@@ -308,9 +308,10 @@ void Exchange::log_missing(int whom) {
     return me_ == 0 || ranks.front() == 0 ? log::Level::kWarn : log::Level::kInfo;
   };
   const auto missing = find_missing(whom);
-  if (!missing || missing->ranks.empty() || !log::enabled(level(missing->ranks))) return;
+  if (!missing || missing->ranks.empty() || !log::enabled(log::Part::kJoin, level(missing->ranks)))
+    return;
   log::write(
-      level(missing->ranks),
+      log::Part::kJoin, level(missing->ranks),
       fmt::format("{}: rank {} has waited {} in step '{}': {}; it goes on waiting", title_, me_,
                   seconds_since(start_), phase_.substr(phase_.rfind('/') + 1), describe(*missing)));
 }

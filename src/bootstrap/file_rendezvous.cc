@@ -216,7 +216,8 @@ Result<bool> FileRendezvous::join() {
   const Deadline deadline = Deadline::after(kLockTime);
   while (!lock(members_.get(), LOCK_SH | LOCK_NB)) {
     if (errno != EWOULDBLOCK) {
-      log::info("rendezvous: {} has no locks; leftovers of earlier runs stay", path_);
+      log::info(log::Part::kJoin, "rendezvous: {} has no locks; leftovers of earlier runs stay",
+                path_);
       break;
     }
     if (deadline.passed())

@@ -171,6 +171,7 @@ Result<Listening> listen_at(const std::string& host, int port, Deadline deadline
   auto listening = listen_on(named, port == 0);
   if (listening || listening.error().code != Code::kUnsupported) return listening;
   log::warn(
+      log::Part::kJoin,
       "rendezvous: host '{}' is {}, which is no address of this host (is it translated?); the "
       "store "
       "listens at all of its addresses",

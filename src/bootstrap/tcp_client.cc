@@ -107,7 +107,7 @@ Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
         }
       }
     }
-    log::debug("rendezvous: no store at {} yet: {}", place_.name, last.what);
+    log::debug(log::Part::kJoin, "rendezvous: no store at {} yet: {}", place_.name, last.what);
     std::this_thread::sleep_for(std::min(pause, time_left(deadline)));
     pause = std::min(pause * 2, kLongestPause);
     attempt = std::min(attempt * 2, kLongestAttempt);

@@ -48,6 +48,7 @@ void warn_of_no_secret(const std::string& place) {
   // relaxed: only that one thread is first matters.
   if (warned.exchange(true, std::memory_order_relaxed)) return;
   log::warn(
+      log::Part::kJoin,
       "rendezvous: this job has no secret: any process that knows its name and reaches {} can join "
       "it; set TUTTI_SECRET to the same random text for all ranks (as tutti run does)",
       place);

@@ -33,14 +33,14 @@ bool TcpServer::read(Connection& connection) {
   const auto bytes = std::span<const std::byte>(buffer).first(static_cast<std::size_t>(got));
   // A client speaks in turn: while it waits for an answer it has nothing to say.
   if (connection.answering() || !connection.key.empty()) {
-    log::info("rendezvous: closed {}: it spoke out of turn", connection.peer);
+    log::info(log::Part::kJoin, "rendezvous: closed {}: it spoke out of turn", connection.peer);
     return false;
   }
   if (!connection.job) return read_handshake(connection, bytes);
   Bytes opened;
   connection.opener->append(bytes);
   if (auto genuine = connection.opener->open_all(opened); !genuine) {
-    log::info("rendezvous: closed {}: {}", connection.peer, genuine.error().what);
+    log::info(log::Part::kJoin, "rendezvous: closed {}: {}", connection.peer, genuine.error().what);
     return false;
   }
   connection.reader.append(opened);
@@ -61,7 +61,7 @@ bool TcpServer::read_handshake(Connection& connection, std::span<const std::byte
   while (!bytes.empty()) {
     const auto part = bytes.first(std::min(handshake.wanted(), bytes.size()));
     if (part.empty()) {
-      log::info("rendezvous: closed {}: it spoke out of turn", connection.peer);
+      log::info(log::Part::kJoin, "rendezvous: closed {}: it spoke out of turn", connection.peer);
       return false;
     }
     bytes = bytes.subspan(part.size());
@@ -85,7 +85,7 @@ bool TcpServer::read_hello(Connection& connection) {
   }
   const bool known = hello && (connection.sought || hello->version != kStoreProtocol.version);
   if (!known) {
-    log::info("rendezvous: closed {}: {}", connection.peer,
+    log::info(log::Part::kJoin, "rendezvous: closed {}: {}", connection.peer,
               hello ? "it belongs to another job" : "it is no client of Tutti");
     return false;
   }
@@ -108,8 +108,8 @@ bool TcpServer::shake(Connection& connection, std::span<const std::byte> bytes) 
   if (!taken) {
     const auto level =
         taken.error().code == Code::kMismatch ? log::Level::kWarn : log::Level::kInfo;
-    if (log::enabled(level)) {
-      log::write(level,
+    if (log::enabled(log::Part::kJoin, level)) {
+      log::write(log::Part::kJoin, level,
                  fmt::format("rendezvous: closed {}: {}", connection.peer, taken.error().what));
     }
     return false;
@@ -147,7 +147,7 @@ bool TcpServer::read_requests(Connection& connection) {
   while (!connection.answering() && connection.key.empty()) {
     auto frame = connection.reader.next();
     if (!frame) {
-      log::info("rendezvous: closed {}: {}", connection.peer, frame.error().what);
+      log::info(log::Part::kJoin, "rendezvous: closed {}: {}", connection.peer, frame.error().what);
       return false;
     }
     if (!frame->has_value()) return true;
@@ -159,7 +159,7 @@ bool TcpServer::read_requests(Connection& connection) {
 bool TcpServer::handle(Connection& connection, std::span<const std::byte> frame) {
   const auto message = wire::parse(frame);
   if (!message) {
-    log::info("rendezvous: closed {}: {}", connection.peer, message.error().what);
+    log::info(log::Part::kJoin, "rendezvous: closed {}: {}", connection.peer, message.error().what);
     return false;
   }
   if (message->kind == wire::Kind::kGet || message->kind == wire::Kind::kPut)
@@ -184,7 +184,8 @@ bool TcpServer::serve_request(Connection& connection, const wire::Message& messa
       connection.job->store->fail(message.error);
       return reply(connection, {.kind = wire::Kind::kDone});
     default:
-      log::info("rendezvous: closed {}: an answer where a request was due", connection.peer);
+      log::info(log::Part::kJoin, "rendezvous: closed {}: an answer where a request was due",
+                connection.peer);
       return false;
   }
 }

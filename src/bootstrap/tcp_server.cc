@@ -254,7 +254,7 @@ void TcpServer::accept_all(int listener) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         const int reason = errno;
         if (!std::exchange(starved_, true)) {
-          log::error("{}; ranks that come later wait",
+          log::error(log::Part::kJoin, "{}; ranks that come later wait",
                      system_error("rendezvous: accepting a rank", reason).what);
         }
         evict("descriptors have run out");
@@ -292,7 +292,7 @@ void TcpServer::evict(const char* why) {
   }
   if (unproven.empty()) return;
   const std::uint64_t id = whom_to_evict(unproven);
-  log::info("rendezvous: closed {}: {}", connections_.at(id)->peer, why);
+  log::info(log::Part::kJoin, "rendezvous: closed {}: {}", connections_.at(id)->peer, why);
   close(id);
 }
 
@@ -356,7 +356,8 @@ void TcpServer::end_timers() {
     const std::uint64_t id = timers_.begin()->second;
     const Connection& connection = *connections_.at(id);
     if (connection.key.empty()) {
-      log::info("rendezvous: closed {}: it did not join in time", connection.peer);
+      log::info(log::Part::kJoin, "rendezvous: closed {}: it did not join in time",
+                connection.peer);
       close(id);
     } else {
       answer_waiter(id);

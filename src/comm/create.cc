@@ -157,8 +157,26 @@ Status learn_topology(const CommunicatorConfig& comm_config, std::span<const Pee
 void warn_of_vain(const Settings& settings, const Transport& used) {
   if (settings.rdma_devices.empty() || used.name == std::string_view("verbs")) return;
   log::warn(
-      "TUTTI_RDMA_DEVICES={} is not used: {} joins the hosts{}", settings.rdma_devices, used.name,
+      log::Part::kNet, "TUTTI_RDMA_DEVICES={} is not used: {} joins the hosts{}",
+      settings.rdma_devices, used.name,
       settings.transport.empty() ? ", as not all ranks have such devices" : ", by TUTTI_TRANSPORT");
+}
+
+/// What a newcomer needs to know, in one line.
+void say_joined(const Communicator::State& state, std::span<const Peer> peers) {
+  if (!log::enabled(log::Part::kJoin, log::Level::kInfo)) return;
+  std::size_t hosts = 0;  // Ranks that are the first of their host.
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    hosts += std::none_of(peers.begin(), peers.begin() + static_cast<std::ptrdiff_t>(i),
+                          [&](const Peer& peer) { return on_one_machine(peer, peers[i]); });
+  }
+  log::info(log::Part::kJoin,
+            "version {}: rank {} of {} on {} host{} by {}, {} ranks on {} CPUs here, {:.2f} MiB "
+            "shared, joined in {:.1f} ms",
+            TUTTI_VERSION, state.me.value, state.rank_count, hosts, hosts == 1 ? "" : "s",
+            state.transport, state.node_ranks, state.cpus,
+            static_cast<double>(state.executor->endpoint().shared_bytes()) / (1 << 20),
+            state.created_ms);
 }
 
 Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig& comm_config,
@@ -179,6 +197,8 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   if (!met) return met.error();
   const auto& [peers, source, serial] = *met;
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
+  if (parent == nullptr && rank_count > 1)
+    log::set_rank(transport->name == std::string_view("in_process") ? -1 : me.value);
   TUTTI_TRY(const auto selector,
             make_selector(settings, *plans, peers, *transport, tuning, exchange));
   TUTTI_RETURN_IF_ERROR(learn_topology(comm_config, peers, source, exchange, *selector));
@@ -224,6 +244,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   state->queue = std::make_unique<CallQueue>(*state->executor);
   state->created_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  say_joined(*state, peers);
   return state;
 }
 

@@ -65,7 +65,8 @@ void Work::State::tell(const std::function<void(const Status&)>& callback,
     callback(status);
   } catch (const std::exception& thrown) {
     try {
-      log::error("a callback of Work::then has thrown, which is ignored: {}", thrown.what());
+      log::error(log::Part::kCalls, "a callback of Work::then has thrown, which is ignored: {}",
+                 thrown.what());
     } catch (const std::exception&) {  // No memory to say so.
     }
   }

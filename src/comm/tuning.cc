@@ -80,7 +80,7 @@ Result<Tuning> find_tuning(const Settings& settings) {
     error.what = fmt::format("TUTTI_TUNING: {}", error.what);
     if (asked) return error;
     tuning.reason = error.what;
-    log::warn("{}; going on without it", error.what);
+    log::warn(log::Part::kPlans, "{}; going on without it", error.what);
     return tuning;
   }
   tuning.machine = topology::fingerprint_of_this_machine();
@@ -101,7 +101,7 @@ std::optional<Tuning> find_tuning_of_part(const Settings& settings, int rank_cou
     return std::nullopt;
   auto found = find_tuning(settings);
   if (!found) {
-    log::warn("{}; going on without it", found.error().what);
+    log::warn(log::Part::kPlans, "{}; going on without it", found.error().what);
     Tuning none;
     none.reason = found.error().what;
     return none;

@@ -56,7 +56,7 @@ HostExecutor::~HostExecutor() {
 void HostExecutor::look_at_last_call() noexcept {
   watchdog_.claim_link();
   walled([this] {
-    if (!writers_agree()) log::error("{}", status_.error().to_string());
+    if (!writers_agree()) log::error(log::Part::kCalls, "{}", status_.error().to_string());
   });
   watchdog_.free_link();
 }

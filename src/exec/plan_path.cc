@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/one_line.h"
 #include "exec/calls/agreement.h"
 
@@ -119,6 +120,9 @@ Status PlanPath::agree_on_plan() {
         Rank{board_.team().me}, Rank{rank}};
   }
   route_->agreed = true;
+  if (board_.team().me == 0)  // All ranks run the same one.
+    log::info(log::Part::kPlans, "call {}: {} goes by {}", board_.number(), call_.describe(),
+              mine.text.data());
   return ok();
 }
 

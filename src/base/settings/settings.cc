@@ -234,8 +234,9 @@ const std::array<Knob, 23> kKnobs{{
                                           "a folder for the latest calls after an error"),
     text_knob<&Settings::trace, is_path>("TUTTI_TRACE", "trace",
                                          "a file for a trace of the calls of all ranks"),
-    text_knob<&Settings::log, log::parse_level>("TUTTI_LOG", "log",
-                                                "trace, debug, info, warn, error or off"),
+    text_knob<&Settings::log, log::parse_levels>(
+        "TUTTI_LOG", "log",
+        "trace, debug, info, warn, error or off, and levels of parts as in warn,net=debug"),
 }};
 
 // Variables of launchers and users for bootstrap/launch/launch.cc, the Python package and
@@ -277,7 +278,8 @@ void warn_of_unknown_variables() {
       if (std::ranges::find(known, name) != known.end()) continue;
       const auto nearest =
           std::ranges::min(known, {}, [&](auto other) { return edit_distance(name, other); });
-      log::warn("{} is set, but no setting has that name; the nearest is {}", name, nearest);
+      log::warn(log::Part::kSettings, "{} is set, but no setting has that name; the nearest is {}",
+                name, nearest);
     }
     return true;
   }();
@@ -328,7 +330,7 @@ Result<Settings> settings_or(const std::function<std::string(std::string_view)>&
     if (!knob.set(settings, value)) return refused(knob, knob.variable, value);
   }
   // Logging is the process's: the last one to read the environment decides.
-  log::set_level(log::parse_level(settings.log).value_or(log::Level::kWarn));
+  log::set_levels(log::parse_levels(settings.log).value_or(log::all_at(log::Level::kWarn)));
   warn_of_unknown_variables();
   return settings;
 }

@@ -38,6 +38,7 @@ CudaResidency::CudaResidency(int device, std::size_t blocks, std::size_t room)
   const std::size_t all = taken.blocks[device] += blocks;
   if (all <= room || !taken.warned.insert(device).second) return;
   log::warn(
+      log::Part::kDevices,
       "communicators of this process may have {} blocks on device {} at a time, which runs {}: "
       "calls of several that run side by side may wait for each other until their deadline; fewer "
       "lanes "

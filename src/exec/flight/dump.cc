@@ -47,7 +47,7 @@ Status write(const Recorder& recorder, const Region& region) {
                   track->communicator[0] ^ track->communicator[1], track->rank);
   TUTTI_RETURN_IF_ERROR(
       write_file(path, json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n"));
-  log::warn("rank {}: its latest calls are in {}", track->rank, path);
+  log::warn(log::Part::kCalls, "rank {}: its latest calls are in {}", track->rank, path);
   return ok();
 }
 
@@ -56,12 +56,13 @@ Status write(const Recorder& recorder, const Region& region) {
 void write_record(const Recorder& recorder, const Region& region) noexcept {
   const Status status = walled("flight record", [&]() -> Status {
     if (!recorder.folder().empty()) return write(recorder, region);
-    log::info("TUTTI_FLIGHT=FOLDER writes the latest calls of each rank there at an error");
+    log::info(log::Part::kCalls,
+              "TUTTI_FLIGHT=FOLDER writes the latest calls of each rank there at an error");
     return ok();
   });
   if (status) return;
   (void)walled("flight record", [&] {
-    log::error("{}", status.error().to_string());
+    log::error(log::Part::kCalls, "{}", status.error().to_string());
     return ok();
   });
 }

@@ -205,7 +205,8 @@ void add_to_trace(const SeenTrack& track, const std::string& path) noexcept {
   const Status status = walled("trace", [&] { return add(track, path); });
   if (status) return;
   (void)walled("trace", [&] {
-    log::warn("{}; the calls of rank {} are not in it", status.error().what, track.rank);
+    log::warn(log::Part::kCalls, "{}; the calls of rank {} are not in it", status.error().what,
+              track.rank);
     return ok();
   });
 }

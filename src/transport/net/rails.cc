@@ -325,7 +325,8 @@ Status Rails::look_for_stuck() {
   // Not at once: where the peer has ended, all its connections have, and that is told otherwise.
   for (Rail& one : rails_) {
     if (!one.failure || std::exchange(one.reported, true)) continue;
-    log::warn("{}; {} of {} ways there are left", one.failure->what, alive(), rails_.size());
+    log::warn(log::Part::kNet, "{}; {} of {} ways there are left", one.failure->what, alive(),
+              rails_.size());
   }
   for (std::size_t i = 0; i < rails_.size() && alive() > 1; ++i) {
     if (rails_[i].failure) continue;
@@ -345,8 +346,8 @@ void Rails::renew() {
     if (carrier == nullptr) continue;
     rail = {.carrier = std::move(carrier), .failure = {}, .times = rail.times + 1};
     --lost_;
-    log::warn("{}: back; {} of {} ways there are used", rail.carrier->where(), alive(),
-              rails_.size());
+    log::warn(log::Part::kNet, "{}: back; {} of {} ways there are used", rail.carrier->where(),
+              alive(), rails_.size());
   }
 }
 

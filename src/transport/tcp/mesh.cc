@@ -118,7 +118,7 @@ Status MeshBuilder::open_listeners() {
                              "{}; TUTTI_NET_INTERFACES names others",
                              joining_.me, joining_.host, reasons)};
   }
-  if (!reasons.empty()) log::warn("tcp: not listening at {}", reasons);
+  if (!reasons.empty()) log::warn(log::Part::kNet, "tcp: not listening at {}", reasons);
   return ok();
 }
 
@@ -198,7 +198,7 @@ void MeshBuilder::keep(int peer, int index, Fd socket) {
   connection.host_timeout_ms = static_cast<int>(host_timeout_.count());
   connection.socket = std::move(socket);
   wanted_[slot(peer, index)] = {.wanted = false, .own = own.ip_text()};
-  log::debug("tcp: connection {} with {}", index, connection.where);
+  log::debug(log::Part::kNet, "tcp: connection {} with {}", index, connection.where);
 }
 
 std::string MeshBuilder::name(int peer) const {

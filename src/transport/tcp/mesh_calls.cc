@@ -84,7 +84,7 @@ void MeshBuilder::on_call(Call& call) {
 void MeshBuilder::fail(Call& call, const std::string& what) {
   const InterfaceAddress& there = call.candidates[call.candidate].there;
   call.last = there.interface + " " + there.address.text() + ": " + what;
-  log::debug("tcp: {}, connection {}: {}", name(call.peer), call.index, call.last);
+  log::debug(log::Part::kNet, "tcp: {}, connection {}: {}", name(call.peer), call.index, call.last);
   if (call.socket) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, call.socket.get(), nullptr);
   call.socket.reset();
   call.candidate = (call.candidate + 1) % call.candidates.size();

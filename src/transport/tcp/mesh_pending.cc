@@ -50,7 +50,7 @@ void MeshBuilder::on_listener(const Listener& listener) {
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!socket) {
       if (errno != EAGAIN) {
-        log::debug("tcp: accepting at {}: {}", listener.address.address.text(),
+        log::debug(log::Part::kNet, "tcp: accepting at {}: {}", listener.address.address.text(),
                    std::generic_category().message(errno));
         if (!pending_.empty()) evict("descriptors have run out");
         watch_listeners(false);  // Nothing here is worth a busy loop.
@@ -132,8 +132,8 @@ void MeshBuilder::evict(const std::string& why) {
 void MeshBuilder::send_away(std::uint64_t id, const std::string& why) {
   const auto found = pending_.find(id);
   ++mesh_.unauthenticated;
-  log::debug("tcp: turned away {} (unauthenticated peer no. {}): {}", found->second.name,
-             mesh_.unauthenticated, why);
+  log::debug(log::Part::kNet, "tcp: turned away {} (unauthenticated peer no. {}): {}",
+             found->second.name, mesh_.unauthenticated, why);
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second.socket.get(), nullptr);
   pending_.erase(found);
 }

@@ -438,7 +438,7 @@ Result<std::vector<std::string>> try_cards(const Opening& opening, std::span<con
 Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<const Port> ports,
                                               const Options& options) {
   TUTTI_TRY(const auto chosen, agree_on_ports(to, ports));
-  log::info("verbs: {}", chosen.why);
+  log::info(log::Part::kNet, "verbs: {}", chosen.why);
   std::vector<Rail> rails;
   std::optional<Error> failed;
   NicsUsed used;
@@ -457,7 +457,8 @@ Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<
   }
   if (rails.empty()) return *std::move(failed);
   if (failed)
-    log::warn("{}; {} of {} ways there are left", failed->what, rails.size(), chosen.rails.size());
+    log::warn(log::Part::kNet, "{}; {} of {} ways there are left", failed->what, rails.size(),
+              chosen.rails.size());
   return VerbsNetwork::open(std::move(rails), options.spread_bytes, std::move(used));
 }
 

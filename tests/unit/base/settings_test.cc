@@ -14,7 +14,7 @@ using test::Environment;
 Result<Settings> read(const std::map<std::string, std::string>& variables) {
   const Environment environment({"TUTTI_"}, variables);
   auto settings = Settings::from_environment();
-  log::set_level(log::Level::kWarn);
+  log::set_levels(log::all_at(log::Level::kWarn));
   return settings;
 }
 
@@ -55,13 +55,13 @@ TEST_CASE("log lines take the form and the place of another library") {
   log::write_as(file, [](log::Level level) {
     return level == log::Level::kOff ? std::string() : "head " + std::to_string(int(level)) + " ";
   });
-  log::set_level(log::Level::kInfo);
-  log::debug("not {}", "written");
-  log::info("an {}", "info");
-  log::write(log::Level::kOff, "without a head");
-  log::set_level(log::Level::kWarn);
-  log::info("not written");
-  log::warn("a warning");
+  log::set_levels(log::all_at(log::Level::kInfo));
+  log::debug(log::Part::kNet, "not {}", "written");
+  log::info(log::Part::kNet, "an {}", "info");
+  log::write(log::Part::kNet, log::Level::kOff, "without a head");
+  log::set_levels(log::all_at(log::Level::kWarn));
+  log::info(log::Part::kNet, "not written");
+  log::warn(log::Part::kNet, "a warning");
   std::rewind(file);
   char text[256] = {};
   const std::size_t read = std::fread(text, 1, sizeof text - 1, file);
@@ -110,7 +110,9 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
          "*:1"}}},
       {"TUTTI_FLIGHT", {{"/a path"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_TRACE", {{"/a path.json"}, {"a\nb", std::string(4097, 'a')}}},
-      {"TUTTI_LOG", {{"trace", "debug", "info", "warn", "error", "off"}, {"warning", "WARN", "3"}}},
+      {"TUTTI_LOG",
+       {{"trace", "debug", "info", "warn", "error", "off", "info,net=debug", "net=off,plans=info"},
+        {"warning", "WARN", "3", "net", "tcp=info", "net=", "net=info,warn", "info,", ","}}},
   };
   for (const SettingRow& row : setting_rows({})) {
     const std::string variable(row.variable);
@@ -186,10 +188,10 @@ TEST_CASE("reading the settings sets the level of the log") {
            {"trace", log::Level::kTrace}, {"error", log::Level::kError}}) {
     const Environment environment({"TUTTI_"}, {{"TUTTI_LOG", text}});
     REQUIRE(Settings::from_environment());
-    CHECK(log::enabled(level));
-    CHECK(log::enabled(log::Level::kInfo) == (level == log::Level::kTrace));
+    CHECK(log::enabled(log::Part::kNet, level));
+    CHECK(log::enabled(log::Part::kNet, log::Level::kInfo) == (level == log::Level::kTrace));
   }
-  log::set_level(log::Level::kWarn);
+  log::set_levels(log::all_at(log::Level::kWarn));
 }
 
 }  // namespace
