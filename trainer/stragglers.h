@@ -11,10 +11,16 @@ namespace tutti::trainer {
 struct Straggler {
   int rank = -1;
   double last_share = 0;  // The share of their calls to which it came last while they waited,
-  double time_share = 0;  // and of their time that they waited for it.
+  double time_share = 0;  // and of their time that they did nothing but wait for it.
 };
 
-/// Adds up what all ranks waited since `before`, which each took `seconds` ago. Collective.
-Result<Straggler> find_straggler(Communicator& comm, const Counters& before, double seconds);
+/// How long a rank trained, and how long it did nothing but wait for its calls. Calls that go on
+/// while it computes may wait for other ranks at no cost.
+struct Spent {
+  double seconds = 0, idle_seconds = 0;
+};
+
+/// Adds up for which rank all ranks waited since each took `before`. Collective.
+Result<Straggler> find_straggler(Communicator& comm, const Counters& before, const Spent& spent);
 
 }  // namespace tutti::trainer

@@ -73,6 +73,8 @@ class Buckets {
   }
 
   std::size_t count() const { return buckets_.size(); }
+  /// How long this rank did nothing but wait.
+  double idle_seconds() const { return waiting_s_; }
   /// Share of the communication's time that backward and the rest of the step hid, 0 to 1.
   double hidden() const {
     return communicating_s_ > 0 ? std::clamp(1 - waiting_s_ / communicating_s_, 0.0, 1.0) : 0;
@@ -281,7 +283,9 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  TUTTI_TRY(outcome.straggler, find_straggler(comm, before, seconds));
+  TUTTI_TRY(
+      outcome.straggler,
+      find_straggler(comm, before, {std::max(seconds, 1e-9), trainer.buckets().idle_seconds()}));
   TUTTI_TRY(outcome.weights_hash, trainer.check_replicas());
   outcome.images_per_second =
       static_cast<double>(data.train.size()) * options.epochs / std::max(seconds, 1e-9);

@@ -26,8 +26,8 @@ struct Counters {
   Calls messages;                       // Sent and received.
   std::chrono::nanoseconds age{};       // Since the communicator was made.
   std::chrono::nanoseconds in_calls{};  // Calls by a plan, and small ones that waited long.
-  /// By rank: waits for ranks that came late to a collective. Small calls count once they have
-  /// waited some 50 microseconds, calls by a plan from the first moment on.
+  /// By rank: waits for ranks that came late to a collective, in small calls from some 50 us on.
+  /// Started calls wait while the program goes on, so their waits need not be lost time.
   std::vector<Wait> waits;
 
   const Calls& of(Collective collective) const {

@@ -50,7 +50,7 @@ void PlanPath::announce() {
 /// All ranks make the same calls, so all meet a route for the first time in the same call, and tell
 /// each other what they would run.
 Result<bool> PlanPath::proceed() {
-  board_.flight().gathered(board_.last_peer());
+  board_.flight().gathered(board_.last_peer(), stage_ == Stage::kBuffers);
   if (stage_ == Stage::kPlan) {
     TUTTI_RETURN_IF_ERROR(agree_on_plan());
     return false;

@@ -191,12 +191,12 @@ void Recorder::begin_run(std::uint64_t number, std::size_t kind, std::uint64_t b
   sums.version.store(version + 2, std::memory_order_release);
 }
 
-/// The current round has waited since it began, and that rank came last.
-void Recorder::note_wait(int last, std::uint64_t now) {
+/// The current round has waited since it began, and that rank came last. A call counts once.
+void Recorder::note_wait(int last, std::uint64_t now, bool first) {
   const auto rank = static_cast<std::size_t>(last);
   const std::uint64_t begin = current_->begin.load(std::memory_order_relaxed);
   if (begin == 0 || begin >= now || rank >= kMostRanks) return;
-  add(track_->totals.wait_calls[rank], 1);
+  if (first) add(track_->totals.wait_calls[rank], 1);
   add(track_->totals.wait_ticks[rank], now - begin);
   // relaxed: as in wait.
   State state = State::of(current_->state.load(std::memory_order_relaxed));
@@ -210,7 +210,7 @@ void Recorder::end_timed(int last) {
   if (begin != 0 && begin < now) add(track_->totals.call_ticks, now - begin);
   State state = State::of(current_->state.load(std::memory_order_relaxed));
   if (last >= 0 && state.at == At::kGather) {
-    note_wait(last, now);
+    note_wait(last, now, true);
     state.awaited = last;
   }
   current_->end.store(now, std::memory_order_relaxed);

@@ -64,10 +64,10 @@ class Recorder {
     const State state{0, at, awaited, static_cast<std::uint32_t>(tile)};
     current_->state.store(state.packed(), std::memory_order_relaxed);
   }
-  /// All ranks have come to a round of a call by a plan; `last`: the last one for which this rank
-  /// waited, -1: none.
-  void gathered(int last) {
-    if (last >= 0) note_wait(last, ticks());
+  /// All ranks have come to a round of a call by a plan, or to its first; `last`: the last one for
+  /// which this rank waited, -1: none.
+  void gathered(int last, bool first) {
+    if (last >= 0) note_wait(last, ticks(), first);
   }
   /// A call, or a round of it, is over. `last`: of an eager call, the last rank for which this one
   /// waited, if it did.
@@ -125,7 +125,7 @@ class Recorder {
     word.store(word.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
   }
   void end_timed(int last);
-  void note_wait(int last, std::uint64_t now);
+  void note_wait(int last, std::uint64_t now, bool first);
   std::uint64_t place_of(std::uint64_t hash, std::string_view name);
 
   Track<Word>* track_;

@@ -145,5 +145,33 @@ TEST_CASE("two ranks reach 97 %") {
   CHECK(outcome.epochs.back().loss < outcome.epochs.front().loss);
 }
 
+TEST_CASE("the rank that the others waited for is the straggler, alike on all ranks") {
+  using namespace std::chrono_literals;
+  auto comms = Communicator::in_process(3);
+  REQUIRE(comms);
+  std::vector<Straggler> found(3);
+  CHECK(on_all_ranks(*comms, [&](Communicator& comm) -> std::string {
+          const auto before = comm.counters();
+          std::vector<float> data(100'000);
+          for (int call = 0; call < 4; ++call) {
+            if (comm.rank() == Rank{2}) std::this_thread::sleep_for(50ms);
+            const auto reduced = comm.all_reduce(data.data(), data.data(), data.size(),
+                                                 DataType::kFloat32, ReduceOp::kSum);
+            if (!reduced) return reduced.error().to_string();
+          }
+          auto straggler = find_straggler(comm, *before, {.seconds = 2, .idle_seconds = 1});
+          if (!straggler) return straggler.error().to_string();
+          found[static_cast<std::size_t>(comm.rank().value)] = *straggler;
+          return "";
+        }) == "");
+  for (const Straggler& straggler : found) {
+    CHECK(straggler.rank == 2);
+    CHECK(straggler.last_share == Approx(1));
+    CHECK(straggler.time_share > 0.25);
+    CHECK(straggler.time_share <= 0.5);  // Half of the time was idle.
+    CHECK(straggler.time_share == found[0].time_share);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test
