@@ -92,6 +92,22 @@ std::string TorchBackend::describe() {
   return communicator ? communicator->describe() + devices_->describe() : "shut down\n";
 }
 
+Counters TorchBackend::counters() {
+  const auto communicator = this->communicator();
+  TORCH_CHECK_WITH(DistBackendError, communicator, "this group is shut down");
+  const auto counters = communicator->counters();
+  TORCH_CHECK_WITH(DistBackendError, counters, counters.error().to_string());
+  return *counters;
+}
+
+std::string TorchBackend::flight_record() {
+  const auto communicator = this->communicator();
+  TORCH_CHECK_WITH(DistBackendError, communicator, "this group is shut down");
+  auto record = communicator->flight_record();
+  TORCH_CHECK_WITH(DistBackendError, record, record.error().to_string());
+  return *std::move(record);
+}
+
 std::string TorchBackend::describe(const char* name, std::uint64_t number, const Shared& shared) {
   return std::string(name) + " (number " + std::to_string(number) + " of group '" + shared.group +
          "')";

@@ -103,6 +103,10 @@ class TorchBackend : public LikeGloo {
 
   /// The communicator's description of itself: transport, memory, plans.
   std::string describe();
+  /// What this rank's collectives on CPU tensors did and waited for; and the latest of them, as
+  /// JSON. A DistBackendError if the group is shut down.
+  Counters counters();
+  std::string flight_record();
 
  private:
   /// What outlives the backend: works may be over after it.

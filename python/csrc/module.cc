@@ -60,6 +60,40 @@ Held<TorchBackend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank
   return TorchBackend::create(store, rank, size, options);
 }
 
+double seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+py::dict counters_of(TorchBackend& backend) {
+  const auto counters = [&] {
+    const py::gil_scoped_release release;
+    return backend.counters();
+  }();
+  py::dict calls, bytes, waits;
+  for (int i = 0; i < tutti::kCollectiveCount; ++i) {
+    const auto which = static_cast<tutti::Collective>(i);
+    const std::string name(tutti::to_string(which));
+    calls[py::str(name)] = counters.of(which).calls;
+    bytes[py::str(name)] = counters.of(which).bytes;
+  }
+  for (std::size_t rank = 0; rank < counters.waits.size(); ++rank) {
+    py::dict wait;
+    wait["calls"] = counters.waits[rank].calls;
+    wait["seconds"] = seconds(counters.waits[rank].time);
+    if (counters.waits[rank].calls != 0) waits[py::int_(rank)] = wait;
+  }
+  const int slowest = counters.slowest().value;
+  py::dict all;
+  all["calls"] = calls;
+  all["bytes"] = bytes;
+  all["age_seconds"] = seconds(counters.age);
+  all["call_seconds"] = seconds(counters.in_calls);
+  all["wait_seconds"] = seconds(counters.waited());
+  all["waits"] = waits;
+  all["slowest_rank"] = slowest < 0 ? py::object(py::none()) : py::object(py::int_(slowest));
+  return all;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, module) {
@@ -77,7 +111,11 @@ PYBIND11_MODULE(_C, module) {
       .def(
           "describe", [](TorchBackend& backend) { return backend.describe(); },
           py::call_guard<py::gil_scoped_release>(),
-          "Transports, memory, waiting and plans of the group, for people.");
+          "Transports, memory, waiting and plans of the group, for people.")
+      .def(
+          "flight_record", [](TorchBackend& backend) { return backend.flight_record(); },
+          py::call_guard<py::gil_scoped_release>(), "The latest collectives on CPU tensors, JSON.")
+      .def("counters", &counters_of, "What tutti_torch.stats returns.");
   module.def("enable_shared_allocator", &tutti::python::enable_shared_allocator,
              py::arg("from_bytes"));
   module.def("shared_allocator_enabled", &tutti::python::shared_allocator_enabled);

@@ -71,14 +71,36 @@ def enable_shared_allocator(from_bytes=1 << 20):
     _extension().enable_shared_allocator(int(from_bytes))
 
 
-def describe(group=None):
-    """What the group's communicator is: transports, memory, waiting, plans, as text for people."""
+def _backend(function, group):
     import torch
     import torch.distributed as dist
     backend = (group if group is not None else dist.group.WORLD)._get_backend(torch.device("cpu"))
     if not isinstance(backend, _extension().ProcessGroupTutti):
-        raise ValueError(f"tutti_torch.describe: this group's backend is {backend.name()}")
-    return backend.describe()
+        raise ValueError(f"tutti_torch.{function}: this group's backend is {backend.name()}")
+    return backend
+
+
+def describe(group=None):
+    """What the group's communicator is: transports, memory, waiting, plans, as text for people."""
+    return _backend("describe", group).describe()
+
+
+def stats(group=None):
+    """What this rank's collectives on CPU tensors did since the group was made, as a dict: `calls`
+    and `bytes` by collective, `call_seconds` and `wait_seconds` (calls by a plan, and small ones
+    that waited long), `waits`: by the rank of the group that came last, how often and how long this
+    rank waited for it, and `slowest_rank`: the one for which it waited longest, or None. A rank
+    never waits for itself: all_reduce the waits to find the slowest rank of a job. A barrier counts
+    as an all_reduce of a byte. Not collective."""
+    return _backend("stats", group).counters()
+
+
+def dump_flight_record(prefix, group=None):
+    """Writes the latest 4,096 collectives on CPU tensors of this rank into the file `prefix` + its
+    global rank, in the format of torch's flight recorder: `torchfrtrace DIRECTORY -p PREFIX`
+    compares those of all ranks. Returns the path. Not collective; also after an error."""
+    from tutti_torch import _flight
+    return _flight.dump(_backend("dump_flight_record", group), prefix, group)
 
 
 _autoload()
