@@ -37,7 +37,8 @@ ncclResult_t result_of(const Error& error, int rank) {
     case Code::kMismatch: return ncclRemoteError;
     case Code::kPeerFailed: return ncclRemoteError;
     case Code::kTimeout: return ncclRemoteError;  // NCCL's ncclTimeout is of kernels of the user's.
-    case Code::kAborted: return of_another ? ncclRemoteError : ncclInvalidUsage;
+    case Code::kAborted:
+    case Code::kRevoked: return of_another ? ncclRemoteError : ncclInvalidUsage;
     case Code::kSystem:
       if (of_another) return ncclRemoteError;
       return cuda_refusal != 0 ? ncclUnhandledCudaError : ncclSystemError;

@@ -83,6 +83,7 @@ struct Request {
 };
 
 class DeviceCommunicator;  // device_communicator.h
+struct Shrunk;
 
 /// A collective that was started. Copies share it. The buffers stay the library's until it is done.
 class TUTTI_API Work {
@@ -248,6 +249,41 @@ class TUTTI_API Communicator {
   /// twice too.
   void abort(std::string_view reason);
 
+  // After a failure. An error of any call ends a communicator on all ranks; the ranks that are left
+  // may go on with `shrink`. These functions are calls as far as threads are concerned, but for
+  // `revoke`, and not to be made in a Group.
+
+  /// Whether calls can still work: ok, or the error that ended this communicator, or kPeerFailed
+  /// with the first rank that has died or left. Looks at once and waits for nobody; not collective,
+  /// and it changes nothing: other ranks learn of a death in their next call. While started work is
+  /// under way, which looks at its peers itself, only an error that has ended it is found.
+  Status health() const;
+  /// As `abort`, with kRevoked: for a rank that has seen an error, or wants a new set of ranks, and
+  /// that wants all others to stop and call `shrink`. Any thread, any time.
+  void revoke(std::string_view reason);
+  /// A communicator of the ranks that are left, in their order, with the settings of this one. All
+  /// of them call it, after a failure, an abort or a revoke, or on a communicator that works. The
+  /// others are ranks that have died or left, that don't call it within `settings.timeout`, or that
+  /// are `excluded`, alike on all that call it; excluded ranks do not call it. It does not matter
+  /// which ranks have died, nor how many; ranks that die meanwhile are left out as well. This
+  /// communicator stays what it is: one that works can be used on, but by no rank that was left
+  /// out because it died or did not come. Takes at most twice `settings.timeout`. kPeerFailed on a
+  /// rank that the others have left out; kMismatch if ranks exclude different ranks or call `agree`
+  /// instead; else what keeps a communicator from being made. Two halves that can't reach each
+  /// other each get one: see whether Shrunk::members are enough.
+  Result<Shrunk> shrink(std::span<const Rank> excluded = {});
+  /// The bitwise and of the `flags` of all ranks that are left: the same on all of them, also if
+  /// ranks die meanwhile, and on a communicator that has failed. The ranks that call it,
+  /// its limit and its errors are as with `shrink`.
+  Result<std::uint64_t> agree(std::uint64_t flags);
+  /// A communicator of these ranks, which keep their numbers, and of new ones from rank_count() to
+  /// `rank_count` - 1, which call `create` with the same rendezvous and name or the same id, and
+  /// with these settings. All ranks call it. This communicator stays as it is. Errors as of
+  /// `create`, and why this communicator is over, if it is.
+  Result<Communicator> grow(Rendezvous& rendezvous, int rank_count,
+                            std::string_view name = "world");
+  Result<Communicator> grow(const UniqueId& id, int rank_count);
+
   /// What this communicator is: ranks, transports, shared memory, waiting, plans and their cost.
   std::string describe() const;
 
@@ -271,6 +307,16 @@ class TUTTI_API Communicator {
   Result<Work> start(Collective collective, const void* input, void* output, std::size_t count,
                      DataType type, const Reduction& reduction = {}, Rank root = Rank{0});
   std::unique_ptr<State> state_;
+};
+
+/// What `shrink` makes.
+struct Shrunk {
+  Communicator communicator;
+  std::vector<Rank> members;  // By rank in `communicator`, the rank before.
+  /// Collectives and barriers of the communicator before that every member completed, counting
+  /// those with elements. A member may have completed more: the results of the next one are there
+  /// on some of them only.
+  std::uint64_t completed = 0;
 };
 
 /// Started between construction and `end`, collectives and messages on one or more communicators

@@ -24,7 +24,9 @@ enum class Code : int {
   kUnsupported = 7,      // Legal, but this build or machine can't do it.
   kInvalidPlan = 8,      // A plan that the verifier rejects, or that can't be parsed.
   kInternal = 9,         // A bug in the library.
+  kRevoked = 10,  // This communicator was revoked: `shrink` makes one of those that are left.
 };
+inline constexpr Code kLastCode = Code::kRevoked;
 
 constexpr std::string_view to_string(Code code) {
   switch (code) {
@@ -38,6 +40,7 @@ constexpr std::string_view to_string(Code code) {
     case Code::kUnsupported: return "unsupported";
     case Code::kInvalidPlan: return "invalid plan";
     case Code::kInternal: return "internal error";
+    case Code::kRevoked: return "revoked";
   }
   return "unknown";
 }

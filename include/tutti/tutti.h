@@ -57,7 +57,8 @@ enum {
   TUTTI_SYSTEM = 6,           /* The operating system refused something. */
   TUTTI_UNSUPPORTED = 7,      /* Legal, but this build or machine can't do it. */
   TUTTI_INVALID_PLAN = 8,     /* A plan that the verifier rejects. */
-  TUTTI_INTERNAL = 9          /* A bug in the library. */
+  TUTTI_INTERNAL = 9,         /* A bug in the library. */
+  TUTTI_REVOKED = 10          /* It was revoked: tutti_comm_shrink makes one of those left. */
 };
 
 typedef int tutti_data_type_t;

@@ -34,7 +34,7 @@ Error take_error(ByteReader& cursor) {
   Error error;
   const auto code = cursor.number<std::uint32_t>();
   const bool known = code >= static_cast<std::uint32_t>(Code::kInvalidArgument) &&
-                     code <= static_cast<std::uint32_t>(Code::kInternal);
+                     code <= static_cast<std::uint32_t>(kLastCode);
   error.code = known ? static_cast<Code>(code) : Code::kInternal;
   error.rank.value = static_cast<std::int32_t>(cursor.number<std::uint32_t>());
   error.peer.value = static_cast<std::int32_t>(cursor.number<std::uint32_t>());

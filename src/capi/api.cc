@@ -27,10 +27,10 @@ constexpr bool match_codes(std::initializer_list<int> codes) {
   int next = 0;
   return std::ranges::all_of(codes, [&](int code) { return code == next++; });
 }
-static_assert(static_cast<int>(Code::kInternal) == TUTTI_INTERNAL &&
+static_assert(static_cast<int>(kLastCode) == TUTTI_REVOKED &&
                   match_codes({TUTTI_OK, TUTTI_INVALID_ARGUMENT, TUTTI_MISMATCH, TUTTI_TIMEOUT,
                                TUTTI_PEER_FAILED, TUTTI_ABORTED, TUTTI_SYSTEM, TUTTI_UNSUPPORTED,
-                               TUTTI_INVALID_PLAN, TUTTI_INTERNAL}),
+                               TUTTI_INVALID_PLAN, TUTTI_INTERNAL, TUTTI_REVOKED}),
               "tutti.h and result.h have other codes");
 static_assert(sizeof(tutti_unique_id_t) == sizeof(UniqueId));
 
@@ -142,7 +142,7 @@ int tutti_get_version(void) { return TUTTI_VERSION_NUMBER; }
 const char* tutti_last_error(void) { return last_error.c_str(); }
 
 const char* tutti_result_name(tutti_result_t result) {
-  if (result < 0 || result > TUTTI_INTERNAL) return "unknown";
+  if (result < 0 || result > TUTTI_REVOKED) return "unknown";
   return to_string(static_cast<Code>(result)).data();  // A literal: it ends in 0.
 }
 

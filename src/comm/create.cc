@@ -391,9 +391,6 @@ struct Part {
 
 }  // namespace
 
-namespace {
-
-/// Ranks keep their weights.
 Settings settings_of_part(const Settings& whole, const std::vector<int>& ranks) {
   Settings settings = whole;
   settings.weights.clear();
@@ -403,8 +400,6 @@ Settings settings_of_part(const Settings& whole, const std::vector<int>& ranks) 
   }
   return settings;
 }
-
-}  // namespace
 
 Communicator::State& Insides::of(const Communicator& comm) { return *comm.state_; }
 

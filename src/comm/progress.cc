@@ -182,6 +182,12 @@ void Progress::end(CallQueue& queue, CallQueue::Owner owner) {
   drained_.wait(lock, empty);
 }
 
+void Progress::drain(CallQueue& queue) {
+  std::unique_lock lock(mutex_);
+  drained_.wait(lock,
+                [&] { return std::find(queues_.begin(), queues_.end(), &queue) == queues_.end(); });
+}
+
 void Progress::loop() {
   on_progress_thread = true;
   int idle = 0;

@@ -83,6 +83,9 @@ class Progress {
   Result<std::shared_ptr<Work::State>> submit(CallQueue& queue, const exec::Call& call);
   Result<std::shared_ptr<Work::State>> submit(CallQueue& queue,
                                               std::unique_ptr<StartedMessages> messages);
+  /// Waits until the queue is empty; the deadlines of its calls bound that. Not on the progress
+  /// thread.
+  void drain(CallQueue& queue);
   /// Waits until the queue is empty (the calls may have failed), then deletes its owner. On the
   /// progress thread it returns at once, and the owner is deleted after its last call.
   void end(CallQueue& queue, CallQueue::Owner owner);

@@ -8,6 +8,7 @@
 #include "comm/exchange_over.h"
 #include "comm/plan_selector.h"
 #include "comm/progress.h"
+#include "comm/recovery.h"
 #include "exec/host_executor.h"
 #include "planner/plan_files.h"
 #include "planner/planner.h"
@@ -33,7 +34,7 @@ struct Communicator::State {
     exec::Call call;  // Its collective, root and unevenness, and what the override made of it.
   };
   mutable LastOverride last_override;
-  int splits = 0;  // Numbers the splits, alike on every rank.
+  RecoveryHistory recovery;
 
   /// Checks what the user gave. Ok, or kInvalidArgument in one line.
   Status check(const exec::Call& call) const;
@@ -139,6 +140,10 @@ struct CommunicatorConfig {
   const Communicator::State* parent = nullptr;  // The one it is split from.
   std::function<Status()> look = nullptr;       // As Opening's.
 };
+
+/// The settings of a part, whose ranks keep their weights; by rank of the part, the rank in the
+/// whole.
+Settings settings_of_part(const Settings& whole, const std::vector<int>& ranks);
 
 /// Makes a communicator's insides: each rank introduces itself, a transport is chosen and opened.
 /// Collective.

@@ -41,13 +41,13 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
 }
 
 HostExecutor::~HostExecutor() {
-  // After a failure the abort word says all. In a forked child the rank is the parent's.
-  if (broken() || board_.region().aborted() || getpid() != owner_) return;
-  look_at_last_call();
-  if (broken()) return;
+  if (getpid() != owner_) return;  // In a forked child the rank is the parent's.
+  const auto failed = [this] { return broken() || board_.region().aborted(); };
+  if (!failed()) look_at_last_call();
   // release: what this rank wrote for others is there.
   board_.region().status(team().me).left.store(1 + board_.number(), std::memory_order_release);
-  if (team().remote_link != nullptr)
+  // After a failure the abort word says all, and those that recover see that the link has ended.
+  if (!failed() && team().remote_link != nullptr)
     team().remote_link->say_left(std::min(watchdog_.timeout(), kLongestFarewell));
 }
 
@@ -159,8 +159,7 @@ Poll HostExecutor::finish() {
   board_.finish();
   // As leave does.
   if (team().remote_link != nullptr || board_.region().ending()) return leave();
-  flight_.end_ok(eager_call_ ? board_.last_peer() : -1);
-  return Poll::kDone;
+  return end_ok();
 }
 
 /// This rank's part is done. What it wrote last still has to leave: nobody else will see to that.
@@ -180,8 +179,7 @@ Poll HostExecutor::leave() {
   // No rank returns ok for a call that another rank was told has failed.
   if (board_.region().ending()) [[unlikely]]
     return end_by_abort();
-  flight_.end_ok(eager_call_ ? board_.last_peer() : -1);
-  return Poll::kDone;
+  return end_ok();
 }
 
 Status HostExecutor::finish_running() {

@@ -122,6 +122,15 @@ class HostExecutor {
   /// For a caller that waits for `ranks` outside of a call: ok, or why they can't come. If one of
   /// them has gone, this ends the communicator, so that all ranks are told. Not during a call.
   Status look_at(std::span<const int> ranks, const std::string& waiting);
+  /// Ok, or why later calls of `function` can't work: the communicator is over, or a rank has gone,
+  /// which this tells nobody. During a call of this communicator: `idle` is false, and that call
+  /// looks at the ranks.
+  Status health(std::string_view function, bool idle);
+  /// The calls that this rank has completed.
+  std::uint64_t completed() const { return completed_; }
+  /// For what uses the link outside of calls (exec/recovery_board.h).
+  void claim_link() { watchdog_.claim_link(); }
+  void free_link() { watchdog_.free_link(); }
   /// For a call that does nothing: ok, or why this communicator is over.
   Status look_at_abort(const Call& call) const;
   /// Ends the call in progress and all later ones, on every rank. Any thread.
@@ -161,6 +170,11 @@ class HostExecutor {
   Poll end_plan_round();
   Poll finish();
   Poll leave();
+  Poll end_ok() {
+    ++completed_;
+    flight_.end_ok(eager_call_ ? board_.last_peer() : -1);
+    return Poll::kDone;
+  }
 
   bool fails(std::optional<Error> found);
   bool writers_agree() { return !board_.round().gives || !board_.has_stray() || strays_agree(); }
@@ -195,6 +209,7 @@ class HostExecutor {
   Agreement agreement_;
   MessagePath messages_;
   WaitPolicy wait_;
+  std::uint64_t completed_ = 0;      // Calls.
   std::vector<int> awaited_;         // Ranks for which this one waits.
   std::int64_t looked_at_link_ = 0;  // By the coarse clock.
   int owner_;                        // The process that made it.

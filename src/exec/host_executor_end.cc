@@ -103,6 +103,25 @@ Status HostExecutor::look_at(std::span<const int> ranks, const std::string& wait
   return found;
 }
 
+Status HostExecutor::health(std::string_view function, bool idle) {
+  const std::string name(function);
+  if (board_.region().ending()) return watchdog_.broken_error(name);
+  if (!idle) return ok();
+  watchdog_.claim_link();
+  if (team().remote_link != nullptr) team().remote_link->progress();
+  std::optional<Error> found;
+  if (board_.region().ending()) found = watchdog_.broken_error(name);
+  for (int rank = 0; rank < team().ranks && !found; ++rank) {
+    if (rank == team().me) continue;
+    const Presence there = endpoint_->presence(rank);
+    if (there.state == Presence::State::kHere) continue;
+    found = watchdog_.with_place({Code::kPeerFailed, name + ": " + endpoint_->why_gone(rank, there),
+                                  Rank{team().me}, Rank{rank}});
+  }
+  watchdog_.free_link();
+  return found ? Status(*std::move(found)) : ok();
+}
+
 Status HostExecutor::look_at_abort(const Call& call) const {
   if (!board_.region().ending()) [[likely]]
     return ok();

@@ -1,5 +1,5 @@
 // File: transport/note.h: a note, memory that a rank writes for one peer and that arrives as a
-// whole.
+// whole. A rank's board is a note for all others (exec/recovery_board.h).
 //
 // The writer, which may be a device, stores words and then a version that differs from the one
 // before. The link (remote_link.h) looks for a new version before it looks for anything else that

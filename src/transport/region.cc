@@ -20,7 +20,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7475747469303308ULL;  // Changes whenever the layout does.
+constexpr std::uint64_t kMagic = 0x7475747469303309ULL;  // Changes whenever the layout does.
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -93,6 +93,7 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   record_ = place(sizeof(CallRecord));
   finished_ = place(sizeof(Counter));
   status_ = place(sizeof(RankStatus));
+  board_ = place(sizeof(Note));
   lines_ = place(kCalls * kCallLines * sizeof(CallLine));
   blocks_ = place(kBlockTables * ranks * sizeof(BlockView));
   signals_ = place(ranks * lanes * sizeof(Counter));
@@ -290,7 +291,7 @@ Error Region::abort_error() const {
     std::this_thread::sleep_for(kNap);
   if (!aborted()) return {Code::kAborted, "the rank that ended it was stopped before it said why"};
   const auto end = std::find(head.abort_text.begin(), head.abort_text.end(), '\0');
-  const bool known = head.abort_code > 0 && head.abort_code <= static_cast<int>(Code::kInternal);
+  const bool known = head.abort_code > 0 && head.abort_code <= static_cast<int>(kLastCode);
   const Code code = known ? static_cast<Code>(head.abort_code) : Code::kAborted;
   // A rank that aborts is to blame itself; for other errors the reporting rank is not.
   const int blamed =

@@ -5,6 +5,7 @@
 //
 //   header      magic, configuration, abort word
 //   section r   doorbell, record of the latest calls, count of finished calls, whether it has left,
+//               board (what r tells all others when calls are no longer possible),
 //               tables of blocks, call lines       for each of kCalls calls kCallLines lines of
 //               {tag, 56 bytes}:
 //                                rank r tells all others
@@ -211,6 +212,8 @@ class Region {
   CallRecord& record(int rank) const { return *at<CallRecord>(rank, record_); }
   Counter& finished(int rank) const { return *at<Counter>(rank, finished_); }
   RankStatus& status(int rank) const { return *at<RankStatus>(rank, status_); }
+  /// What the rank tells all others outside of calls: exec/recovery_board.h.
+  Note& board(int rank) const { return *at<Note>(rank, board_); }
   /// The first of the kCallLines lines at a place.
   CallLine* lines(int rank, std::uint64_t place) const {
     return at<CallLine>(rank, lines_) + place % kCalls * kCallLines;
@@ -272,8 +275,9 @@ class Region {
   RegionConfig config_;
   std::size_t sections_ = 0, section_bytes_ = 0;  // Offset of the first section, size of each.
   // Offsets within a section.
-  std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, status_ = 0, lines_ = 0, blocks_ = 0,
-              notes_ = 0, packets_ = 0, multicast_ = 0, channels_ = 0, signals_ = 0, messages_ = 0;
+  std::size_t doorbell_ = 0, record_ = 0, finished_ = 0, status_ = 0, board_ = 0, lines_ = 0,
+              blocks_ = 0, notes_ = 0, packets_ = 0, multicast_ = 0, channels_ = 0, signals_ = 0,
+              messages_ = 0;
   std::size_t multicast_bytes_ = 0, channel_bytes_ = 0, message_bytes_ = 0;
 };
 

@@ -10,7 +10,7 @@
 //   slot      a slot of a ring to the peer (channel, messages) or to all (multicast)
 //   counter   how far this rank has read a ring; signals; the calls that it has finished; the rank
 //             for which it has waited long (RankStatus::waits_for)
-//   note      the note to the peer (note.h), behind all that the rank wrote before it
+//   note      the note to the peer, or the rank's board (note.h), behind all that it wrote before
 //   abort     the abort word with its error
 //   cpu       to ranks on the same machine: on which CPU this rank is now
 //   left      the last frame of a rank that leaves: RankStatus::left

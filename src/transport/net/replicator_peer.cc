@@ -37,7 +37,9 @@ Replicator::Peer::Peer(Replicator& replicator, int rank, Carrier& carrier, bool 
       me_(replicator.me_),
       rank_(rank),
       carrier_(carrier),
-      on_machine_(on_machine) {
+      on_machine_(on_machine),
+      notes_{Notes{region_.note(me_, rank), region_.note(rank, me_)},
+             Notes{&region_.board(me_), &region_.board(rank)}} {
   const Region& region = region_;
   const int me = me_;
   const Ring to = region.messages(me, rank), from = region.messages(rank, me);
@@ -228,21 +230,24 @@ bool Replicator::Peer::offer_cpu() {
   return true;
 }
 
-/// Copies this rank's note, if it is new and the last one has left.
-bool Replicator::Peer::copy_note() {
-  const Note* const note = region_.note(me_, rank_);
-  return note != nullptr && released_ >= note_queued_ && note_out_.copy(*note, said_note_);
+/// Copies one of this rank's notes, if it is new and the last one has left.
+bool Replicator::Peer::copy_note(std::size_t which) {
+  Notes& at = notes_[which];
+  return at.mine != nullptr && released_ >= at.queued && at.out.copy(*at.mine, at.said);
 }
 
-void Replicator::Peer::offer_note() {
-  said_note_ = note_out_.version;
-  queue({.bytes = sizeof(note_out_), .kind = kNote}, std::as_bytes(std::span(&note_out_, 1)));
-  note_queued_ = queued_;
+void Replicator::Peer::offer_note(std::size_t which) {
+  Notes& at = notes_[which];
+  at.said = at.out.version;
+  queue({.bytes = sizeof(at.out), .kind = kNote, .position = which},
+        std::as_bytes(std::span(&at.out, 1)));
+  at.queued = queued_;
 }
 
 bool Replicator::Peer::offer(const std::vector<Published>& published, std::uint64_t count) {
   bool moved = false;
-  const bool has_note = copy_note();  // Before the rest, which has to arrive first.
+  // Before the rest, which has to arrive first.
+  const std::array has_note{copy_note(0), copy_note(1)};
   for (; calls_ != count && !full(); ++calls_) {
     offer_call(published[calls_ % published.size()]);
     moved = true;
@@ -265,7 +270,10 @@ bool Replicator::Peer::offer(const std::vector<Published>& published, std::uint6
     queue({.kind = kCounter, .channel = static_cast<std::uint32_t>(i), .position = value}, Piece());
     moved = true;
   }
-  if (has_note && !full()) offer_note(), moved = true;  // If full, some of the rest may be missing.
+  for (std::size_t which = 0; which < has_note.size(); ++which) {
+    // If full, some of the rest may be missing.
+    if (has_note[which] && !full()) offer_note(which), moved = true;
+  }
   return moved;
 }
 
@@ -278,6 +286,8 @@ bool Replicator::Peer::pending(std::uint64_t published_count) const {
   const auto unsent = [](const Outgoing& at) {
     return at.ring.head->value.load(std::memory_order_relaxed) != at.next;
   };
+  // relaxed: this thread writes the board. Other notes may be a device's, which goes on.
+  if (notes_[1].mine->version.load(std::memory_order_relaxed) != notes_[1].said) return true;
   return std::any_of(counters_.begin(), counters_.end(), differs) ||
          std::any_of(rings_.begin(), rings_.end(), unsent);
 }
@@ -370,7 +380,9 @@ std::byte* Replicator::Peer::destination(const FrameHeader& header) {
     case kLeft: return whole(0, &staged_);
     case kRecord: return whole(sizeof(RecordImage), &record_in_);
     case kNote:
-      return region_.note(rank_, me_) != nullptr ? whole(sizeof(NoteImage), &note_in_) : nullptr;
+      if (header.position >= notes_.size() || notes_[header.position].theirs == nullptr)
+        return nullptr;
+      return whole(sizeof(NoteImage), &notes_[header.position].in);
     case kAbort: return whole(sizeof(AbortImage), &abort_in_);
     default: return nullptr;
   }
@@ -400,7 +412,7 @@ Status Replicator::Peer::arrived(const FrameHeader& header) {
     case kRecord: return take_calls(header), ok();
     case kNote:
       staging_.reset();
-      note_in_.put(*region_.note(rank_, me_));
+      notes_[header.position].in.put(*notes_[header.position].theirs);
       return ok();
     case kAbort: return take_abort();
     case kLeft:

@@ -99,8 +99,8 @@ class Replicator::Peer final : public FrameSink {
   void queue(const FrameHeader& header, Piece payload) { queue(header, std::span(&payload, 1)); }
   void offer_slot(std::size_t ring);
   bool offer_cpu();
-  bool copy_note();
-  void offer_note();
+  bool copy_note(std::size_t which);
+  void offer_note(std::size_t which);
   void settle();
   void keep_zero_copy();
   /// Rings are in the order of the constructor.
@@ -140,8 +140,14 @@ class Replicator::Peer final : public FrameSink {
   std::array<RecordImage, kParts> record_out_{};
   RecordImage record_in_;
   std::uint64_t record_queued_ = 0;  // `queued_` after the last frame of the record.
-  NoteImage note_out_, note_in_;
-  std::uint64_t said_note_ = 0, note_queued_ = 0;  // Its version; `queued_` after the last one.
+  /// A note that this rank writes and the same of the peer.
+  struct Notes {
+    const Note* mine;  // Null, as `theirs`: there is none.
+    Note* theirs;
+    NoteImage out{}, in{};
+    std::uint64_t said = 0, queued = 0;  // Its version; `queued_` after the last frame.
+  };
+  std::array<Notes, 2> notes_;  // For this peer alone, and the board.
   // Where lines lie until they are complete.
   struct alignas(kCacheLine) Staged {
     CallImage image;

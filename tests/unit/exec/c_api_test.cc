@@ -37,7 +37,7 @@ TEST_CASE("the vocabulary is that of the C++ API") {
     CHECK(tutti_data_type_size(unknown) == 0);
     CHECK(std::string(tutti_result_name(unknown)) == "unknown");
   }
-  for (int code = 0; code <= TUTTI_INTERNAL; ++code) {
+  for (int code = 0; code <= TUTTI_REVOKED; ++code) {
     CHECK(tutti_result_name(code) == tutti::to_string(static_cast<tutti::Code>(code)));
   }
 }
