@@ -148,6 +148,39 @@ TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t comm);
  * NULL. Any thread, any time, twice too. */
 TUTTI_API tutti_result_t tutti_comm_abort(tutti_comm_t comm, const char* reason);
 
+/* After a failure. An error of any call ends a communicator on all ranks; the ranks that are left
+ * may go on with tutti_comm_shrink. These functions are calls as far as threads are concerned, but
+ * for tutti_comm_revoke, and not to be made in a group. */
+
+/* Whether calls can still work: TUTTI_OK, or the error that ended this communicator, or
+ * TUTTI_PEER_FAILED with the first rank that has died or left. Waits for nobody; not collective,
+ * and tells nobody. */
+TUTTI_API tutti_result_t tutti_comm_health(tutti_comm_t comm);
+
+/* As tutti_comm_abort, with TUTTI_REVOKED: all ranks are to call tutti_comm_shrink. */
+TUTTI_API tutti_result_t tutti_comm_revoke(tutti_comm_t comm, const char* reason);
+
+/* A communicator of the ranks that are left, in their order. All of them call it, after a failure
+ * or on a communicator that works. The others have died or left, don't call it within
+ * TUTTI_TIMEOUT_MS, or are among the `excluded_count` ranks `excluded`, alike on all that call it;
+ * these do not call it. `comm` stays what it is. members[r] becomes the rank in `comm` of the new
+ * rank r; it has room for all ranks of `comm`, or is NULL. *completed, unless NULL, becomes how
+ * many collectives all of the members completed on `comm`. Takes at most twice TUTTI_TIMEOUT_MS.
+ * TUTTI_PEER_FAILED on a rank that the others have left out; TUTTI_MISMATCH if ranks exclude
+ * different ranks. */
+TUTTI_API tutti_result_t tutti_comm_shrink(tutti_comm_t comm, const int* excluded,
+                                           int excluded_count, tutti_comm_t* shrunk, int* members,
+                                           uint64_t* completed);
+
+/* Makes *flags the bitwise and of the *flags of all ranks that are left: the same on all of them,
+ * also if ranks die meanwhile. Ranks, limit and errors as with tutti_comm_shrink. */
+TUTTI_API tutti_result_t tutti_comm_agree(tutti_comm_t comm, uint64_t* flags);
+
+/* A communicator of `rank_count` ranks: those of `comm`, which keep their numbers, and new ones
+ * behind them, which call tutti_comm_init_rank with the same id and count. All ranks call it. */
+TUTTI_API tutti_result_t tutti_comm_grow(tutti_comm_t comm, const tutti_unique_id_t* id,
+                                         int rank_count, tutti_comm_t* grown);
+
 /* This rank, and how many there are. */
 TUTTI_API tutti_result_t tutti_comm_rank(tutti_comm_t comm, int* rank);
 TUTTI_API tutti_result_t tutti_comm_count(tutti_comm_t comm, int* rank_count);
