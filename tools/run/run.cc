@@ -34,6 +34,7 @@ struct SimulatedGpus {
 struct RunOptions {
   int rank_count = 0;  // 0: one for each slot of the hosts.
   bool prefix = true;  // "[rank] " before each line.
+  bool elastic = false;
   double grace_seconds = Supervision{}.grace.count();
   std::string hosts, rsh = kSsh, remote_tutti;
   SimulatedGpus simulated;
@@ -62,7 +63,8 @@ int fail(const Error& error, int exit_code) {
 }
 
 Supervision supervision(const RunOptions& options) {
-  return {.grace = std::chrono::duration<double>(options.grace_seconds)};
+  return {.grace = std::chrono::duration<double>(options.grace_seconds),
+          .elastic = options.elastic};
 }
 
 int run_here(const RunOptions& options) {
@@ -114,6 +116,8 @@ Result<std::vector<Child>> prepare_hosts(const RunOptions& options) {
 }
 
 int run_on_hosts(const RunOptions& options) {
+  if (options.elastic)
+    return fail(invalid("--elastic is for this host; leave out --hosts"), kUsage);
   const auto agents = prepare_hosts(options);
   if (!agents) return fail(agents.error(), agents.error().code == Code::kSystem ? 1 : kUsage);
   auto how = supervision(options);
@@ -222,6 +226,10 @@ void define_run(CLI::App& app, int& exit_code) {
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->capture_default_str();
+  command->add_flag(
+      "--elastic", options->elastic,
+      "A rank that fails does not end the others: the program goes on without it; the "
+      "exit code is 0 if one succeeds");
   auto* simulated =
       command
           ->add_option("--simulated-gpus", options->simulated.count,

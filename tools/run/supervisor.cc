@@ -74,7 +74,7 @@ class Supervisor {
       signal_all(SIGKILL);
     }
     loop();
-    return exit_code_;
+    return succeeded_ && !ending_ ? 0 : exit_code_;
   }
 
  private:
@@ -288,13 +288,19 @@ class Supervisor {
     one.pid = -1;
     if (--alive_ == 0) give_up_at_ = steady_clock::now() + kDrainTime;
     const bool exited = how.si_code == CLD_EXITED;
-    if ((exited && how.si_status == 0) || exit_code_ != 0) return;
-    exit_code_ = exited ? how.si_status : 128 + how.si_status;
+    if (exited && how.si_status == 0) {
+      succeeded_ = options_.elastic;
+      return;
+    }
+    if (exit_code_ != 0 && !options_.elastic) return;
+    if (exit_code_ == 0) exit_code_ = exited ? how.si_status : 128 + how.si_status;
     const std::string end = exited ? fmt::format("exited with code {}", how.si_status)
                                    : fmt::format("was killed by signal {} ({})", how.si_status,
                                                  strsignal(how.si_status));
-    say(who + " " + end + (alive_ > 0 ? fmt::format("; ending the other {}", options_.what) : ""));
-    end_others();
+    const char* const then = options_.elastic ? "the others go on" : "ending the other ";
+    say(who + " " + end +
+        (alive_ > 0 ? fmt::format("; {}{}", then, options_.elastic ? "" : options_.what) : ""));
+    if (!options_.elastic) end_others();
   }
 
   void lose_output() {
@@ -334,6 +340,7 @@ class Supervisor {
   std::vector<Stream> streams_;
   std::size_t alive_ = 0;
   int exit_code_ = 0;
+  bool succeeded_ = false;  // One of an elastic job has.
   bool ending_ = false, output_lost_ = false;
   std::optional<std::chrono::steady_clock::time_point> interrupted_at_;
   // When the ranks that still run are killed; and, once all have ended, when their output counts as

@@ -4,7 +4,8 @@
 // One thread, one poll: signals come through a descriptor, so nothing interrupts anything.
 //   - What ranks write is passed on in whole lines.
 //   - SIGINT, SIGTERM and SIGHUP are passed on to all ranks; a second SIGINT kills them.
-//   - When a rank fails, the others are asked to end (SIGTERM), and killed after the grace time.
+//   - When a rank fails, the others are asked to end (SIGTERM), and killed after the grace time;
+//     but elastic jobs go on.
 //   - A rank's process group is killed once its leader has ended: nothing is left behind.
 //   - An agent is no rank: signals for its ranks go to its standard input, as orders. When that
 //     ends, because the launcher has, the agent kills its ranks.
@@ -20,11 +21,13 @@ namespace tutti::tools {
 struct Supervision {
   std::string_view what = "ranks";           // "hosts", if the children are agents.
   std::chrono::duration<double> grace{5.0};  // From SIGTERM to SIGKILL once a rank has failed.
+  bool elastic = false;                      // A rank that fails does not end the others.
   bool takes_orders = false;  // From the standard input: this is an agent. Else rank 0 gets it.
 };
 
 /// Starts them and waits for them. The exit code: that of the first one that failed (128 + signal
-/// if it was killed), else 0; 126 or 127 if the program can't be started, as in a shell.
+/// if it was killed), else 0; if they are elastic, 0 once one of them has succeeded; 126 or 127 if
+/// the program can't be started, as in a shell.
 int supervise(const Supervision& options, std::span<const Child> children);
 
 }  // namespace tutti::tools
