@@ -7,7 +7,7 @@
 
 #include "perf/sweep/help.h"
 #include "tools/command.h"
-#include "trainer/train.h"
+#include "trainer/elastic.h"
 
 namespace tutti::tools {
 namespace {
@@ -17,6 +17,8 @@ struct TrainCommand {
   int ranks = 0;
   double target = 0.97;
   std::string data = trainer::default_data_path(), plot, json;
+  std::string elastic;  // The folder; empty: the ranks stay the same.
+  bool joins = false;
 };
 
 /// Like CLI::Range from 0 on, which lets pass what is not a number.
@@ -91,9 +93,31 @@ Result<int> report(const TrainCommand& command, const trainer::Outcome& outcome,
   return 1;
 }
 
+/// The ranks may change. Each says what it has come to.
+Result<int> train_elastic(const TrainCommand& command, const trainer::Split& data) {
+  trainer::ElasticOptions elastic{.folder = command.elastic, .progress = show};
+  elastic.say = [](const std::string& line) { say_error("tutti train: {}\n", line); };
+  TUTTI_TRY(elastic.settings, Settings::from_environment());
+  std::optional<Communicator> comm;
+  if (!command.joins) {
+    TUTTI_TRY(comm, Communicator::from_environment());
+  }
+  TUTTI_TRY(const auto done,
+            trainer::train_elastic(std::move(comm), data, command.options, elastic));
+  say("weights {:016x} on rank {} of {}\n", done.outcome.weights_hash, done.rank, done.ranks);
+  return done.rank == 0 ? report(command, done.outcome, done.ranks) : 0;
+}
+
 Result<int> train(const TrainCommand& command) {
   TUTTI_TRY(const auto launch, detect_launch());
   const bool launched = !launch.launcher.empty();
+  if (command.joins && command.elastic.empty())
+    return invalid("--join needs --elastic FOLDER, the folder of the ranks that train already");
+  if (!command.elastic.empty() && command.ranks > 0) {
+    return invalid(
+        "--elastic is for ranks that are processes: leave --ranks out, and start them by "
+        "tutti run --elastic");
+  }
   if (launched && command.ranks > 0)
     return invalid("started by {}, which says how many ranks there are: leave --ranks out",
                    launch.launcher);
@@ -101,6 +125,7 @@ Result<int> train(const TrainCommand& command) {
     TUTTI_RETURN_IF_ERROR(check_outputs({{"--plot", command.plot}, {"--json", command.json}}));
   TUTTI_TRY(const auto digits, trainer::read_digits(command.data));
   const trainer::Split data = trainer::split(digits, command.options.seed);
+  if (!command.elastic.empty()) return train_elastic(command, data);
   if (!launched) {
     const int ranks = std::max(command.ranks, 1);
     TUTTI_TRY(const auto outcome, run_threads(command, ranks, data));
@@ -126,7 +151,9 @@ void define_train(CLI::App& app, int& exit_code) {
       app.add_subcommand("train", "Train a small network on real digits, data-parallel");
   train->footer(
       "Examples:\n  tutti train --ranks 2\n  tutti train --ranks 4 --epochs 10 --plot digits.svg\n"
-      "  tutti run -n 2 -- tutti train\n  mpirun -n 2 tutti train");
+      "  tutti run -n 2 -- tutti train\n  mpirun -n 2 tutti train\n"
+      "  tutti run --elastic -n 4 -- tutti train --elastic /tmp/meet\n"
+      "  tutti train --elastic /tmp/meet --join");
   trainer::TrainOptions& o = command->options;
   train
       ->add_option("--ranks", command->ranks,
@@ -148,6 +175,13 @@ void define_train(CLI::App& app, int& exit_code) {
   perf::add_shown(*train, "--seed", o.seed, "Seed of split, weights and order");
   perf::add_shown(*train, "--data", command->data, "CSV of 64 pixels and a digit a line");
   real("--target-accuracy", command->target, "Exit code 1 below this", 1);
+  train
+      ->add_option("--elastic", command->elastic,
+                   "Go on when ranks are lost, and take in new ones, which leave a file in this "
+                   "folder")
+      ->type_name("FOLDER")
+      ->check(CLI::ExistingDirectory.description(""));
+  train->add_flag("--join", command->joins, "Be such a new rank");
   train->add_option("--plot", command->plot, "Write a picture (SVG)");
   train->add_option("--json", command->json, "Write the history as JSON");
   train->callback([command, &exit_code] { exit_code = run_train(*command); });

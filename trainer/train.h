@@ -48,6 +48,13 @@ struct Outcome {
 Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions& options,
                       const std::function<void(int, int, const Epoch&)>& progress);
 
+/// kInvalidArgument if something is 0 that must not be.
+Status check_options(const TrainOptions& options);
+
+class Worker;
+/// What training has come to, in `seconds` for so many images.
+Outcome outcome_of(const Worker& worker, std::uint64_t weights_hash, double images, double seconds);
+
 /// A picture of loss and accuracy by epoch (SVG).
 std::string plot_of(const Outcome& outcome, int ranks);
 /// The history as JSON.

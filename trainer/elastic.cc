@@ -1,0 +1,228 @@
+#include "trainer/elastic.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <vector>
+
+#include "trainer/worker.h"
+
+namespace tutti::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+// How long members look for the store of a rank that has announced itself, and may have died since.
+constexpr auto kLongestLook = 10s;
+constexpr std::string_view kAnnouncement = "newcomer.";
+constexpr const char* kGrown = "grown";  // The name of the communicator with a new rank.
+
+/// The place of a new rank, as it learns it.
+struct Place {
+  std::int32_t rank = 0, ranks = 0;
+};
+
+/// A file with the id of a new rank's store; removed with the object.
+class Announcement {
+ public:
+  Status write(const std::string& folder, const UniqueId& id) {
+    std::string name;
+    for (std::size_t i = id.bytes.size() - 8; i < id.bytes.size(); ++i)
+      name += std::to_string(static_cast<unsigned>(id.bytes[i]));
+    path_ = fs::path(folder) / (std::string(kAnnouncement) + name);
+    const fs::path draft = fs::path(folder) / ("draft." + name);
+    std::ofstream file(draft, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(id.bytes.data()),
+               static_cast<std::streamsize>(id.bytes.size()));
+    file.close();
+    std::error_code failed;
+    if (file) fs::rename(draft, path_, failed);  // Whole, or not there.
+    if (file && !failed) return ok();
+    return Error{Code::kSystem, "can't write into the folder " + folder};
+  }
+  ~Announcement() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove(path_, ignored);
+  }
+
+ private:
+  fs::path path_;
+};
+
+/// The id of a rank that has announced itself, and takes it from the folder; empty: none has.
+std::optional<UniqueId> take_newcomer(const std::string& folder) {
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(folder, failed)) {
+    if (!entry.path().filename().string().starts_with(kAnnouncement)) continue;
+    UniqueId id;
+    std::ifstream file(entry.path(), std::ios::binary);
+    file.read(reinterpret_cast<char*>(id.bytes.data()),
+              static_cast<std::streamsize>(id.bytes.size()));
+    if (fs::remove(entry.path(), failed) && file) return id;
+  }
+  return std::nullopt;
+}
+
+class Elastic {
+ public:
+  Elastic(std::optional<Communicator> comm, const Split& data, const TrainOptions& options,
+          const ElasticOptions& elastic)
+      : comm_(std::move(comm)),
+        options_(options),
+        elastic_(elastic),
+        worker_(data, options),
+        has_state_(comm_.has_value()) {
+    worker_.keep_copies();
+    if (has_state_) worker_.initialise();
+  }
+
+  Result<ElasticOutcome> run(double images) {
+    const auto start = std::chrono::steady_clock::now();
+    if (!comm_) TUTTI_RETURN_IF_ERROR(join());
+    for (;;) {
+      const auto hash = carry_on();
+      if (!hash) {
+        TUTTI_RETURN_IF_ERROR(recover(hash.error()));
+        continue;
+      }
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      return ElasticOutcome{outcome_of(worker_, *hash, images, took.count()), comm_->rank().value,
+                            comm_->rank_count()};
+    }
+  }
+
+ private:
+  /// To the end. Returns the hash of the weights.
+  Result<std::uint64_t> carry_on() {
+    TUTTI_RETURN_IF_ERROR(synchronise());
+    while (!worker_.done()) {
+      if (worker_.begins_epoch()) TUTTI_RETURN_IF_ERROR(admit());
+      TUTTI_TRY(const auto figures, worker_.advance());
+      if (figures && comm_->rank().value == 0) {
+        elastic_.progress(static_cast<int>(worker_.state().epochs.size()), options_.epochs,
+                          *figures);
+      }
+    }
+    return worker_.check_replicas();
+  }
+
+  std::string who() const { return "rank " + std::to_string(comm_->rank().value); }
+
+  /// Goes on with the ranks that are left.
+  Status recover(const Error& why) {
+    const bool lost = why.code == Code::kPeerFailed || why.code == Code::kTimeout ||
+                      why.code == Code::kRevoked || why.code == Code::kAborted;
+    if (!lost) {
+      comm_->abort(why.what);
+      return Error{why.code, why.what, why.rank, why.peer};
+    }
+    TUTTI_TRY(auto shrunk, comm_->shrink());
+    elastic_.say(who() + " of " + std::to_string(comm_->rank_count()) + " goes on as rank " +
+                 std::to_string(shrunk.communicator.rank().value) + " of " +
+                 std::to_string(shrunk.members.size()) + " after: " + why.what);
+    comm_ = std::move(shrunk.communicator);
+    return ok();
+  }
+
+  /// All ranks go back to the last unit that all have done, and those without state get it.
+  Status synchronise() {
+    TUTTI_RETURN_IF_ERROR(worker_.use(*comm_));
+    const std::int64_t mine = has_state_ ? static_cast<std::int64_t>(worker_.state().unit) : -1;
+    std::vector<std::int64_t> all(static_cast<std::size_t>(comm_->rank_count()));
+    TUTTI_RETURN_IF_ERROR(comm_->all_gather(&mine, all.data(), 1, DataType::kInt64));
+    const auto has = [](std::int64_t unit) { return unit >= 0; };
+    const auto root = std::find_if(all.begin(), all.end(), has);
+    if (root == all.end())
+      return Error{Code::kInternal, "all ranks that had weights are lost", comm_->rank()};
+    std::int64_t least = *root;
+    for (const std::int64_t unit : all) least = has(unit) ? std::min(least, unit) : least;
+    if (has_state_ && !worker_.go_back(static_cast<std::uint64_t>(least))) {
+      return Error{Code::kInternal, who() + " is more than one step ahead of another",
+                   comm_->rank()};
+    }
+    if (std::all_of(all.begin(), all.end(), has)) return ok();
+    TUTTI_RETURN_IF_ERROR(worker_.hand_over(Rank{static_cast<int>(root - all.begin())}));
+    has_state_ = true;
+    return ok();
+  }
+
+  /// Takes in new ranks, one after the other.
+  Status admit() {
+    for (;;) {
+      struct {
+        UniqueId id;
+        bool there = false;
+      } newcomer;
+      if (comm_->rank().value == 0) {
+        const auto found = take_newcomer(elastic_.folder);
+        newcomer.there = found.has_value();
+        if (found) newcomer.id = *found;
+      }
+      TUTTI_RETURN_IF_ERROR(
+          comm_->broadcast(&newcomer, &newcomer, sizeof(newcomer), DataType::kUint8, Rank{0}));
+      if (!newcomer.there) return ok();
+      auto grown = grow(newcomer.id);
+      TUTTI_TRY(const std::uint64_t all, comm_->agree(grown ? 1 : 0));
+      if (all != 1) {
+        elastic_.say(who() + ": a new rank did not join" +
+                     (grown ? "" : ": " + grown.error().what));
+        continue;
+      }
+      if (comm_->rank().value == 0)
+        elastic_.say("a new rank joins: " + std::to_string(grown->rank_count()) + " ranks go on");
+      comm_ = *std::move(grown);
+      TUTTI_RETURN_IF_ERROR(synchronise());
+    }
+  }
+
+  Result<Communicator> grow(const UniqueId& id) {
+    TUTTI_TRY(const auto rendezvous, unique_id_rendezvous(id, Deadline::after(kLongestLook)));
+    const Place place{comm_->rank_count(), comm_->rank_count() + 1};
+    if (comm_->rank().value == 0)
+      TUTTI_RETURN_IF_ERROR(rendezvous->put("place", std::as_bytes(std::span(&place, 1))));
+    return comm_->grow(*rendezvous, place.ranks, kGrown);
+  }
+
+  /// For a new rank.
+  Status join() {
+    const Settings& settings = elastic_.settings;
+    TUTTI_TRY(const UniqueId id, make_unique_id());
+    const Deadline deadline = Deadline::after(settings.timeout);
+    TUTTI_TRY(const auto rendezvous, unique_id_rendezvous(id, deadline));
+    Announcement announcement;
+    TUTTI_RETURN_IF_ERROR(announcement.write(elastic_.folder, id));
+    const auto told = rendezvous->get("place", deadline);
+    Place place;
+    if (!told || told->size() != sizeof(place)) {
+      return Error{Code::kTimeout, "no rank of a training at " + elastic_.folder +
+                                       " has taken this one in; new ranks are taken in before "
+                                       "an epoch, within TUTTI_TIMEOUT_MS"};
+    }
+    std::memcpy(&place, told->data(), sizeof(place));
+    TUTTI_TRY(comm_,
+              Communicator::create(*rendezvous, Rank{place.rank}, place.ranks, settings, kGrown));
+    elastic_.say("joined as " + who() + " of " + std::to_string(place.ranks));
+    return ok();
+  }
+
+  std::optional<Communicator> comm_;
+  const TrainOptions& options_;
+  const ElasticOptions& elastic_;
+  Worker worker_;
+  bool has_state_;
+};
+
+}  // namespace
+
+Result<ElasticOutcome> train_elastic(std::optional<Communicator> comm, const Split& data,
+                                     const TrainOptions& options, const ElasticOptions& elastic) {
+  TUTTI_RETURN_IF_ERROR(check_options(options));
+  return Elastic(std::move(comm), data, options, elastic)
+      .run(static_cast<double>(data.train.size()) * options.epochs);
+}
+
+}  // namespace tutti::trainer
