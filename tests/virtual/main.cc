@@ -1,0 +1,116 @@
+// tutti_virtual: runs seeds of the simulator of processes, machines and networks
+// (docs/TESTING.md).
+#include <sys/personality.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "virtual/driver.h"
+#include "virtual/workload.h"
+
+namespace {
+
+using namespace tutti::virt;  // NOLINT(google-build-using-namespace): this program is all of it.
+
+struct Options {
+  std::uint64_t first = 1, count = 100;
+  bool trace = false, twice = false, verbose = false;
+};
+
+/// Addresses are part of what a seed decides: no random ones.
+void fix_addresses(char** arguments) {
+  const int now = personality(0xffffffff);
+  if (now < 0 || (now & ADDR_NO_RANDOMIZE) != 0 || std::getenv("TUTTI_VIRTUAL_AGAIN") != nullptr)
+    return;
+  if (personality(static_cast<unsigned long>(now) | ADDR_NO_RANDOMIZE) < 0) return;
+  setenv("TUTTI_VIRTUAL_AGAIN", "1", 1);
+  execv("/proc/self/exe", arguments);
+}
+
+int run_seeds(const Options& options) {
+  make_world(16);
+  int broken = 0;
+  std::uint64_t errors = 0, points = 0, switches = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (std::uint64_t seed = options.first; seed < options.first + options.count; ++seed) {
+    const Parameters parameters = draw(seed);
+    if (options.verbose) std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
+    const Outcome outcome = run(parameters, options.trace);
+    errors += static_cast<std::uint64_t>(outcome.errors);
+    points += outcome.points;
+    switches += outcome.switches;
+    if (options.verbose)
+      std::printf("seed %llu: %s: %d errors, %llu points, %llu switches, %.3f s, hash %016llx\n",
+                  static_cast<unsigned long long>(seed), describe(parameters).c_str(),
+                  outcome.errors, static_cast<unsigned long long>(outcome.points),
+                  static_cast<unsigned long long>(outcome.switches),
+                  static_cast<double>(outcome.time) / 1e9,
+                  static_cast<unsigned long long>(outcome.hash));
+    if (!outcome.broken.empty()) {
+      ++broken;
+      std::printf("seed %llu: %s\n  replay: tutti_virtual --seed %llu --trace\n",
+                  static_cast<unsigned long long>(seed), outcome.broken.c_str(),
+                  static_cast<unsigned long long>(seed));
+    } else if (options.twice) {
+      const Outcome again = run(parameters, false);
+      if (again.hash != outcome.hash) {
+        ++broken;
+        std::printf("seed %llu: two runs differ: %llu and %llu points\n",
+                    static_cast<unsigned long long>(seed),
+                    static_cast<unsigned long long>(outcome.points),
+                    static_cast<unsigned long long>(again.points));
+      }
+    }
+    std::fflush(stdout);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  std::printf(
+      "%llu runs, %d broken; %llu calls failed as they had to; %.0f points and %.0f switches "
+      "a run; %.1f runs/s\n",
+      static_cast<unsigned long long>(options.count), broken,
+      static_cast<unsigned long long>(errors),
+      static_cast<double>(points) / static_cast<double>(options.count),
+      static_cast<double>(switches) / static_cast<double>(options.count),
+      static_cast<double>(options.count) / took.count());
+  return broken == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  fix_addresses(arguments);
+  clearenv();  // Settings of the user are none of the ranks.
+  setenv("TUTTI_LOG", "off", 1);
+  Options options;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view one = arguments[i];
+    const auto number = [&] {
+      return i + 1 < count ? std::strtoull(arguments[++i], nullptr, 10) : 0;
+    };
+    if (one == "--seed")
+      options.first = number(), options.count = 1;
+    else if (one == "--first")
+      options.first = number();
+    else if (one == "--seeds")
+      options.count = number();
+    else if (one == "--trace")
+      options.trace = true;
+    else if (one == "--twice")
+      options.twice = true;
+    else if (one == "--verbose")
+      options.verbose = true;
+    else {
+      std::fprintf(stderr,
+                   "usage: tutti_virtual [--seed N | --first N --seeds N] [--trace] [--twice] "
+                   "[--verbose]\n");
+      return 2;
+    }
+  }
+  return run_seeds(options);
+}

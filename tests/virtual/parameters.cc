@@ -1,0 +1,124 @@
+// From a seed to a run.
+#include <cstdio>
+
+#include "virtual/workload.h"
+
+namespace tutti::virt {
+namespace {
+
+Faults draw_faults(Random& random, const Parameters& run) {
+  Faults faults;
+  faults.after_joining = random.below(4) != 0;
+  const auto moment = [&] {  // Points of schedule: some hundreds to some ten thousands.
+    const std::uint64_t scale = std::uint64_t{50} << random.below(9);
+    return 1 + random.below(scale);
+  };
+  switch (random.below(8)) {
+    case 0:
+    case 1:
+    case 2:
+      faults.kills = random.one_in(5) && run.ranks > 2 ? 2 : 1;
+      faults.kill_at_point = moment();
+      faults.kill_host = run.hosts > 1 && random.one_in(4);
+      if (random.one_in(5))
+        faults.fork_in_rank = 1 + random.below(static_cast<std::uint64_t>(run.ranks));
+      break;
+    case 3:
+    case 4:
+      faults.stall_at_point = moment();
+      // From short to longer than the deadline.
+      faults.stall_for =
+          (std::uint64_t{1} +
+           random.below(static_cast<std::uint64_t>(random.one_in(2) ? 100 : 2 * run.timeout_ms))) *
+          kMilli;
+      break;
+    case 5:
+      if (run.hosts > 1) {
+        faults.cut_at_point = moment();
+        faults.cut_for =
+            random.one_in(3)
+                ? kNever
+                : (1 + random.below(2 * static_cast<std::uint64_t>(run.timeout_ms))) * kMilli;
+      }
+      break;
+    case 6:
+      if (run.rails > 1) faults.reset_at_point = moment();
+      break;
+    default: faults.refuse_one_in = 20 + random.below(400); break;
+  }
+  return faults;
+}
+
+}  // namespace
+
+Parameters draw(std::uint64_t seed) {
+  Random random{seed * 0x2545f4914f6cdd1d};
+  Parameters run;
+  run.seed = seed;
+  run.ranks = static_cast<std::int32_t>(2 + random.below(random.one_in(4) ? 7 : 3));
+  run.hosts = random.one_in(2) ? 1 : static_cast<std::int32_t>(1 + random.below(3));
+  if (run.hosts > run.ranks) run.hosts = run.ranks;
+  run.rails =
+      run.hosts > 1 && random.one_in(3) ? static_cast<std::int32_t>(2 + random.below(2)) : 1;
+  run.cpus = static_cast<std::int32_t>(1 + random.below(8));
+  run.shared_memory = run.hosts == 1 && !random.one_in(4);
+  constexpr std::int32_t kSwitches[] = {1, 2, 4, 8, 16, 64};
+  run.switch_one_in = kSwitches[random.below(6)];
+  run.latency = (5 + random.below(200)) * kMicro;
+  run.jitter = random.below(4 * run.latency);
+  run.bytes_per_ms = std::uint64_t{10'000} << random.below(8);
+  if (random.one_in(4)) run.loss_one_in = static_cast<std::uint32_t>(10 + random.below(200));
+  run.window = std::uint32_t{4096} << random.below(6);
+  if (random.one_in(3)) run.short_one_in = static_cast<std::uint32_t>(1 + random.below(20));
+  constexpr Time kSlacks[] = {0, 50 * kMicro, kMilli, 10 * kMilli};
+  run.slack = kSlacks[random.below(4)];
+  constexpr std::int32_t kTimeouts[] = {1000, 2000, 5000};
+  run.timeout_ms = kTimeouts[random.below(3)];
+  run.joining = run.hosts > 1 ? (random.one_in(2) ? Joining::kTcp : Joining::kUniqueId)
+                              : static_cast<Joining>(random.below(3));
+  if (run.hosts > 1 && random.one_in(4)) run.joining = Joining::kDirectory;
+  run.calls = static_cast<std::int32_t>(1 + random.below(12));
+  run.most_kib = random.one_in(6) ? 128 : 8;
+  switch (random.below(10)) {
+    case 0:
+      run.odd_call = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.calls)));
+      run.odd_rank = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
+      break;
+    case 1:
+      run.abort_call =
+          static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.calls)));
+      run.abort_rank =
+          static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
+      run.abort_thread = random.one_in(2);
+      break;
+    case 2:
+    case 3: break;  // Nothing goes wrong.
+    default: run.faults = draw_faults(random, run); break;
+  }
+  return run;
+}
+
+std::string describe(const Parameters& run) {
+  constexpr const char* kJoinings[] = {"directory", "tcp", "unique id"};
+  const Faults& faults = run.faults;
+  char text[400];
+  std::snprintf(
+      text, sizeof(text),
+      "%d ranks on %d hosts, %d rails, %s, joined by %s, timeout %d ms, %d calls; kills %u%s "
+      "at %llu, stall %.3f s at %llu, cut %.3f s at %llu, reset at %llu, refusals 1 in %llu, "
+      "odd call %d of rank %d, abort before %d by rank %d, fork of rank %d%s",
+      run.ranks, run.hosts, run.rails, run.shared_memory ? "shared memory" : "tcp",
+      kJoinings[static_cast<int>(run.joining)], run.timeout_ms, run.calls, faults.kills,
+      faults.kill_host ? " with host" : "", static_cast<unsigned long long>(faults.kill_at_point),
+      static_cast<double>(faults.stall_for) / 1e9,
+      static_cast<unsigned long long>(faults.stall_at_point),
+      faults.cut_for == kNever ? -1.0 : static_cast<double>(faults.cut_for) / 1e9,
+      static_cast<unsigned long long>(faults.cut_at_point),
+      static_cast<unsigned long long>(faults.reset_at_point),
+      static_cast<unsigned long long>(faults.refuse_one_in), run.odd_call, run.odd_rank,
+      run.abort_call, run.abort_rank, static_cast<int>(faults.fork_in_rank) - 1,
+      faults.after_joining ? ", after joining" : "");
+  return text;
+}
+
+}  // namespace tutti::virt
