@@ -1,9 +1,11 @@
 // tutti_virtual: runs seeds of the simulator of processes, machines and networks
 // (docs/TESTING.md).
+#include <sched.h>
 #include <sys/personality.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +35,16 @@ void fix_addresses(char** arguments) {
   execv("/proc/self/exe", arguments);
 }
 
+/// The ranks of a run take turns: on one CPU the baton is handed on without waking another.
+void stay_on_this_cpu() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(std::max(sched_getcpu(), 0)), &set);
+  (void)sched_setaffinity(0, sizeof(set), &set);
+}
+
 int run_seeds(const Options& options) {
+  stay_on_this_cpu();
   make_world(16);
   int broken = 0;
   std::uint64_t errors = 0, points = 0, switches = 0;

@@ -62,7 +62,7 @@ Parameters draw(std::uint64_t seed) {
       run.hosts > 1 && random.one_in(3) ? static_cast<std::int32_t>(2 + random.below(2)) : 1;
   run.cpus = static_cast<std::int32_t>(1 + random.below(8));
   run.shared_memory = run.hosts == 1 && !random.one_in(4);
-  constexpr std::int32_t kSwitches[] = {1, 2, 4, 8, 16, 64};
+  constexpr std::int32_t kSwitches[] = {1, 4, 8, 16, 32, 128};
   run.switch_one_in = kSwitches[random.below(6)];
   run.latency = (5 + random.below(200)) * kMicro;
   run.jitter = random.below(4 * run.latency);

@@ -24,7 +24,7 @@ namespace {
 constexpr long kDriverLooksNs = 50'000'000;
 
 // Most points of a long run are waiting: spins and naps. On a slower machine there are fewer.
-constexpr std::uint64_t kManyPoints = 20'000;
+constexpr std::uint64_t kManyPoints = 8'000;
 constexpr Time kSlower = 32;
 constexpr Time kMostSlack = 40 * kMilli;
 
