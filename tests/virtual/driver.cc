@@ -140,6 +140,10 @@ void bury(int index) {
       drop_entity(world->entities[i]);
   }
   files::close_all(process);
+  for (int i = 0; i < world->process_count; ++i) {  // A fork that has not come to be.
+    Process& child = world->processes[i];
+    if (child.parent == index && child.pid == 0) files::close_all(child);
+  }
   real_change();
 }
 
@@ -147,6 +151,7 @@ void kill_process(int index) {
   Process& process = world->processes[index];
   note("kill", process.rank);
   process.killed = true;
+  world->killed_at = std::min(world->killed_at, world->now);
   if (process.rank >= 0) blame(process.rank);
   if (world->parameters.faults.kill_host) {
     world->network_hit = true;

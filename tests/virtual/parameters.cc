@@ -67,13 +67,14 @@ Parameters draw(std::uint64_t seed) {
   run.latency = (5 + random.below(200)) * kMicro;
   run.jitter = random.below(4 * run.latency);
   run.bytes_per_ms = std::uint64_t{10'000} << random.below(8);
-  if (random.one_in(4)) run.loss_one_in = static_cast<std::uint32_t>(10 + random.below(200));
+  if (random.one_in(4)) run.loss_one_in = static_cast<std::uint32_t>(40 + random.below(200));
   run.window = std::uint32_t{4096} << random.below(6);
   if (random.one_in(3)) run.short_one_in = static_cast<std::uint32_t>(1 + random.below(20));
   constexpr Time kSlacks[] = {0, 50 * kMicro, kMilli, 10 * kMilli};
   run.slack = kSlacks[random.below(4)];
-  constexpr std::int32_t kTimeouts[] = {1000, 2000, 5000};
+  constexpr std::int32_t kTimeouts[] = {2000, 3000, 5000};
   run.timeout_ms = kTimeouts[random.below(3)];
+  if (run.loss_one_in != 0) run.timeout_ms = 10000;  // So that only faults let a call fail.
   run.joining = run.hosts > 1 ? (random.one_in(2) ? Joining::kTcp : Joining::kUniqueId)
                               : static_cast<Joining>(random.below(3));
   if (run.hosts > 1 && random.one_in(4)) run.joining = Joining::kDirectory;

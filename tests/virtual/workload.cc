@@ -238,7 +238,10 @@ class RankRun {
     if (run_.faults.fork_in_rank == static_cast<std::uint64_t>(me_) + 1) fork_child();
     const std::vector<Call> calls = script(run_);
     for (std::size_t i = 0; i < calls.size(); ++i) {
-      if (!make(*comm, calls[i], static_cast<int>(i))) break;
+      if (make(*comm, calls[i], static_cast<int>(i))) continue;
+      // This rank stops, and others miss it in calls on what has not failed.
+      if (calls[i].on_part || calls[i].what == What::kSplit) blame(me_);
+      break;
     }
     if (aborting_.joinable()) aborting_.join();
   }
@@ -301,6 +304,7 @@ class RankRun {
     const auto abort = [&comm] {
       note("aborts");
       comm.abort("enough");
+      note("aborted");
       world->aborted_at = world->now;
     };
     if (run_.abort_thread)
@@ -327,6 +331,7 @@ class RankRun {
                   call.what == What::kCollective ? to_string(call.collective).data()
                                                  : kNames[static_cast<int>(call.what)],
                   call.started ? " (started)" : "");
+    report.empty = call.count == 0 && call.what != What::kBarrier && call.what != What::kSplit;
     note("call", number, static_cast<std::int64_t>(call.count));
     report.begin = world->now;
     bool going = false;

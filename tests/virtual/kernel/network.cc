@@ -12,6 +12,7 @@ namespace tutti::virt::net {
 namespace {
 
 constexpr int kUsualTimeoutMs = 900'000;  // Without TCP_USER_TIMEOUT.
+constexpr int kMostLost = 3;              // One packet, in turn.
 constexpr Time kOwnHostLatency = 5 * kMicro;
 
 }  // namespace
@@ -44,10 +45,11 @@ Time arrival(int from, int to, std::uint64_t bytes) {
   Time when = std::max(world->now, until) + is.latency + random.below(is.jitter + 1) +
               bytes * kMilli / is.bytes_per_ms;
   if (until > world->now) when += random.below(2 * (until - world->now) + 1);  // The next repeat.
-  Time repeat = kFirstRepeat;
-  while (is.loss_one_in != 0 && random.one_in(is.loss_one_in)) {
+  int lost = 0;
+  for (Time repeat = kFirstRepeat;
+       is.loss_one_in != 0 && lost < kMostLost && random.one_in(is.loss_one_in); repeat *= 2) {
     when += repeat;
-    repeat *= 2;
+    ++lost;
   }
   return when;
 }

@@ -25,7 +25,7 @@ constexpr long kDriverLooksNs = 50'000'000;
 
 // Most points of a long run are waiting: spins and naps. On a slower machine there are fewer.
 constexpr std::uint64_t kManyPoints = 8'000;
-constexpr Time kSlower = 32;
+constexpr Time kSlower = 8;
 constexpr Time kMostSlack = 40 * kMilli;
 
 bool later(const Event& a, const Event& b) {
@@ -282,6 +282,7 @@ void leave_to_driver() {
 }
 
 void blame(int rank) {
+  note("blamed", rank);
   world->faulty[rank / 32] |= 1U << (rank % 32);
   world->fault_at = std::min(world->fault_at, world->now);
 }

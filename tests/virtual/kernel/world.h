@@ -171,6 +171,7 @@ struct CallReport {
   std::int32_t code = 0, peer = -1, number = 0;
   std::int32_t part = 0;  // Which communicator.
   bool wrong = false, touched = false, done = false;
+  bool empty = false;  // No elements: such a call synchronises nothing.
   char what[32] = {};
   char text[360] = {};
 };
@@ -206,7 +207,7 @@ struct World {
   Time fault_at = kNever;                      // When the first did.
   bool stall_done = false, cut_done = false, reset_done = false, network_hit = false;
   std::int32_t kills_done = 0;
-  Time aborted_at = kNever;
+  Time aborted_at = kNever, killed_at = kNever;  // The first time.
   bool has_id = false;
   std::byte unique_id[128] = {};
   char directory[64] = {};
