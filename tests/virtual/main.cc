@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <regex>
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,9 @@ namespace {
 using namespace tutti::virt;  // NOLINT(google-build-using-namespace): this program is all of it.
 
 struct Options {
-  std::uint64_t first = 1, count = 100;
+  std::uint64_t first = 1, count = 100, jobs = 1;
   bool trace = false, twice = false, verbose = false;
+  std::string until;  // Ends with the first broken promise that this regular expression finds.
 };
 
 /// Addresses are part of what a seed decides: no random ones.
@@ -36,20 +38,27 @@ void fix_addresses(char** arguments) {
 }
 
 /// The ranks of a run take turns: on one CPU the baton is handed on without waking another.
-void stay_on_this_cpu() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<std::size_t>(std::max(sched_getcpu(), 0)), &set);
-  (void)sched_setaffinity(0, sizeof(set), &set);
+void stay_on_a_cpu(int job) {
+  cpu_set_t allowed, one;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  int left = job % std::max(CPU_COUNT(&allowed), 1);
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || left-- != 0) continue;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    (void)sched_setaffinity(0, sizeof(one), &one);
+  }
 }
 
 int run_seeds(const Options& options) {
-  stay_on_this_cpu();
   make_world(16);
   int broken = 0;
+  std::uint64_t runs = 0;
   std::uint64_t errors = 0, points = 0, switches = 0;
   const auto start = std::chrono::steady_clock::now();
-  for (std::uint64_t seed = options.first; seed < options.first + options.count; ++seed) {
+  for (std::uint64_t seed = options.first; seed < options.first + options.count;
+       seed += options.jobs) {
+    ++runs;
     const Parameters parameters = draw(seed);
     if (options.verbose) std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
     const Outcome outcome = run(parameters, options.trace);
@@ -79,17 +88,35 @@ int run_seeds(const Options& options) {
       }
     }
     std::fflush(stdout);
+    if (!options.until.empty() && std::regex_search(outcome.broken, std::regex(options.until)))
+      break;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::printf(
       "%llu runs, %d broken; %llu calls failed as they had to; %.0f points and %.0f switches "
       "a run; %.1f runs/s\n",
-      static_cast<unsigned long long>(options.count), broken,
-      static_cast<unsigned long long>(errors),
-      static_cast<double>(points) / static_cast<double>(options.count),
-      static_cast<double>(switches) / static_cast<double>(options.count),
-      static_cast<double>(options.count) / took.count());
+      static_cast<unsigned long long>(runs), broken, static_cast<unsigned long long>(errors),
+      static_cast<double>(points) / static_cast<double>(std::max<std::uint64_t>(runs, 1)),
+      static_cast<double>(switches) / static_cast<double>(std::max<std::uint64_t>(runs, 1)),
+      static_cast<double>(std::max<std::uint64_t>(runs, 1)) / took.count());
   return broken == 0 ? 0 : 1;
+}
+
+/// Job j takes the seeds first + j, first + j + jobs, ..., in a process of its own.
+int run_jobs(const Options& options) {
+  for (std::uint64_t job = 0; job < options.jobs; ++job) {
+    if (options.jobs > 1 && fork() != 0) continue;
+    stay_on_a_cpu(options.jobs > 1 ? static_cast<int>(job) : std::max(sched_getcpu(), 0));
+    Options mine = options;
+    mine.first += job;
+    mine.count -= std::min(job, mine.count);
+    const int code = run_seeds(mine);
+    if (options.jobs == 1) return code;
+    std::exit(code);
+  }
+  int worst = 0;
+  for (int status = 0; wait(&status) > 0;) worst |= status;
+  return worst == 0 ? 0 : 1;
 }
 
 }  // namespace
@@ -110,6 +137,10 @@ int main(int count, char** arguments) {
       options.first = number();
     else if (one == "--seeds")
       options.count = number();
+    else if (one == "--jobs")
+      options.jobs = std::max<std::uint64_t>(number(), 1);
+    else if (one == "--until")
+      options.until = i + 1 < count ? arguments[++i] : "";
     else if (one == "--trace")
       options.trace = true;
     else if (one == "--twice")
@@ -118,10 +149,10 @@ int main(int count, char** arguments) {
       options.verbose = true;
     else {
       std::fprintf(stderr,
-                   "usage: tutti_virtual [--seed N | --first N --seeds N] [--trace] [--twice] "
-                   "[--verbose]\n");
+                   "usage: tutti_virtual [--seed N | --first N --seeds N] [--jobs N] [--twice]\n"
+                   "                     [--trace] [--verbose] [--until REGEX]\n");
       return 2;
     }
   }
-  return run_seeds(options);
+  return run_jobs(options);
 }

@@ -20,7 +20,7 @@ Faults draw_faults(Random& random, const Parameters& run) {
       faults.kills = random.one_in(5) && run.ranks > 2 ? 2 : 1;
       faults.kill_at_point = moment();
       faults.kill_host = run.hosts > 1 && random.one_in(4);
-      if (random.one_in(5))
+      if (random.one_in(3))
         faults.fork_in_rank = 1 + random.below(static_cast<std::uint64_t>(run.ranks));
       break;
     case 3:
@@ -47,6 +47,19 @@ Faults draw_faults(Random& random, const Parameters& run) {
     default: faults.refuse_one_in = 20 + random.below(400); break;
   }
   return faults;
+}
+
+/// An abort in the middle of large calls on memory that all ranks write, while one of them stands
+/// still for a moment: it finds the abort late.
+void draw_late_writer(Random& random, Parameters& run) {
+  run.hosts = run.rails = 1;
+  run.shared_memory = run.mapped = run.abort_thread = true;
+  run.joining = static_cast<Joining>(random.below(3));
+  run.most_kib = 128;
+  run.switch_one_in = static_cast<std::int32_t>(1 + random.below(4));
+  run.faults.after_joining = true;
+  run.faults.stall_at_point = 1 + random.below(4000);
+  run.faults.stall_for = (1 + random.below(400)) * kMilli;
 }
 
 }  // namespace
@@ -80,7 +93,7 @@ Parameters draw(std::uint64_t seed) {
   if (run.hosts > 1 && random.one_in(4)) run.joining = Joining::kDirectory;
   run.calls = static_cast<std::int32_t>(1 + random.below(12));
   run.most_kib = random.one_in(6) ? 128 : 8;
-  switch (random.below(10)) {
+  switch (random.below(11)) {
     case 0:
       run.odd_call = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.calls)));
       run.odd_rank = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
@@ -91,9 +104,16 @@ Parameters draw(std::uint64_t seed) {
       run.abort_rank =
           static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
       run.abort_thread = random.one_in(2);
+      if (random.one_in(2)) draw_late_writer(random, run);
       break;
     case 2:
-    case 3: break;  // Nothing goes wrong.
+      run.absent_call =
+          static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.calls)));
+      run.absent_rank =
+          static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
+      break;
+    case 3:
+    case 4: break;  // Nothing goes wrong.
     default: run.faults = draw_faults(random, run); break;
   }
   return run;
@@ -107,7 +127,7 @@ std::string describe(const Parameters& run) {
       text, sizeof(text),
       "%d ranks on %d hosts, %d rails, %s, joined by %s, timeout %d ms, %d calls; kills %u%s "
       "at %llu, stall %.3f s at %llu, cut %.3f s at %llu, reset at %llu, refusals 1 in %llu, "
-      "odd call %d of rank %d, abort before %d by rank %d, fork of rank %d%s",
+      "odd call %d of rank %d, abort before %d by rank %d, late for %d rank %d, fork of rank %d%s",
       run.ranks, run.hosts, run.rails, run.shared_memory ? "shared memory" : "tcp",
       kJoinings[static_cast<int>(run.joining)], run.timeout_ms, run.calls, faults.kills,
       faults.kill_host ? " with host" : "", static_cast<unsigned long long>(faults.kill_at_point),
@@ -117,8 +137,8 @@ std::string describe(const Parameters& run) {
       static_cast<unsigned long long>(faults.cut_at_point),
       static_cast<unsigned long long>(faults.reset_at_point),
       static_cast<unsigned long long>(faults.refuse_one_in), run.odd_call, run.odd_rank,
-      run.abort_call, run.abort_rank, static_cast<int>(faults.fork_in_rank) - 1,
-      faults.after_joining ? ", after joining" : "");
+      run.abort_call, run.abort_rank, run.absent_call, run.absent_rank,
+      static_cast<int>(faults.fork_in_rank) - 1, faults.after_joining ? ", after joining" : "");
   return text;
 }
 

@@ -1,5 +1,5 @@
-// The calls of a rank. All ranks draw the same list from the seed; ranks differ in
-// when they make a call, and one of them may make a wrong one.
+// The calls of a rank (virtual/calls.h). All ranks draw the same list from the seed; ranks differ
+// in when they make a call, and one of them may make a wrong one.
 #include "virtual/workload.h"
 
 #include <unistd.h>
@@ -14,204 +14,13 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/communicator.h"
+#include "virtual/calls.h"
 #include "virtual/kernel/scheduler.h"
 
 namespace tutti::virt {
 namespace {
 
 using namespace std::chrono_literals;
-
-enum class What : std::uint8_t { kCollective, kBarrier, kMessages, kSplit, kBatch };
-
-struct Call {
-  What what = What::kCollective;
-  Collective collective = Collective::kAllReduce;
-  DataType type = DataType::kInt32;
-  ReduceOp op = ReduceOp::kSum;
-  std::size_t count = 0;
-  int root = 0;
-  bool started = false, registered = false, in_place = false, on_part = false;
-};
-
-std::vector<Call> script(const Parameters& run) {
-  Random random{run.seed ^ 0x7363726970740000};
-  std::vector<Call> calls;
-  bool parted = false;
-  for (int i = 0; i < run.calls; ++i) {
-    Call call;
-    const std::uint64_t kind = random.below(20);
-    if (kind == 0) call.what = What::kBarrier;
-    if (kind == 1 || kind == 2) call.what = What::kMessages;
-    if (kind == 3 && !parted) call.what = What::kSplit;
-    if (kind == 4 || kind == 5) call.what = What::kBatch;
-    call.collective = static_cast<Collective>(random.below(kCollectiveCount));
-    call.type = random.one_in(2) ? DataType::kInt32 : DataType::kFloat32;
-    constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
-    call.op = kOps[random.below(3)];
-    const std::uint64_t scale = std::uint64_t{1} << random.below(17);
-    const auto most = static_cast<std::uint64_t>(run.most_kib) * 256;  // Elements of 4 bytes.
-    call.count = std::min(random.below(scale + 1), most);
-    call.root = static_cast<int>(random.below(static_cast<std::uint64_t>(run.ranks)));
-    call.started = random.one_in(3);
-    call.registered = random.one_in(3);
-    call.in_place = random.one_in(4);
-    call.on_part = parted && random.one_in(2);
-    if (call.what == What::kSplit) parted = true;
-    calls.push_back(call);
-  }
-  return calls;
-}
-
-/// Element `i` of what `rank` gives in call `number`: small, so that sums of floats are exact.
-int value_of(int number, int rank, std::size_t i) {
-  return static_cast<int>(
-      (i * 13 + static_cast<std::size_t>(rank) * 31 + static_cast<std::size_t>(number) * 7) % 97);
-}
-
-void put(std::byte* to, DataType type, std::size_t i, int value) {
-  if (type == DataType::kInt32)
-    std::memcpy(to + 4 * i, &value, 4);
-  else
-    (void)(reinterpret_cast<float*>(to)[i] = static_cast<float>(value));
-}
-bool is(const std::byte* from, DataType type, std::size_t i, int value) {
-  std::uint32_t got = 0, wanted = 0;
-  std::memcpy(&got, from + 4 * i, 4);
-  const auto real = static_cast<float>(value);
-  std::memcpy(&wanted, type == DataType::kInt32 ? static_cast<const void*>(&value) : &real, 4);
-  return got == wanted;
-}
-
-/// Plain memory, or memory that peers can map.
-class Buffer {
- public:
-  Buffer(std::size_t bytes, bool registered) {
-    bytes = std::max<std::size_t>(bytes, 4);
-    if (registered) {
-      if (auto made = mem_alloc(bytes); made) mapped_ = static_cast<std::byte*>(*made);
-    }
-    if (mapped_ == nullptr) plain_.resize(bytes);
-    std::memset(data(), 0x5a, bytes);
-    bytes_ = bytes;
-  }
-  ~Buffer() {
-    if (mapped_ != nullptr) (void)mem_free(mapped_);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  std::byte* data() { return mapped_ != nullptr ? mapped_ : plain_.data(); }
-  std::uint64_t sum() {
-    std::uint64_t hash = 1;
-    for (std::size_t i = 0; i < bytes_; ++i)
-      hash = (hash ^ std::to_integer<std::uint64_t>(data()[i])) * 0x100000001b3;
-    return hash;
-  }
-
- private:
-  std::byte* mapped_ = nullptr;
-  std::vector<std::byte> plain_;
-  std::size_t bytes_ = 0;
-};
-
-bool one_gets(Collective what) {
-  return what == Collective::kReduce || what == Collective::kGather;
-}
-bool is_reduction(Collective what) {
-  return what == Collective::kAllReduce || what == Collective::kReduceScatter ||
-         what == Collective::kReduce;
-}
-std::size_t blocks_in(Collective what, std::size_t ranks) {
-  return what == Collective::kReduceScatter || what == Collective::kScatter ||
-                 what == Collective::kAllToAll
-             ? ranks
-             : 1;
-}
-std::size_t blocks_out(Collective what, std::size_t ranks) {
-  return what == Collective::kAllGather || what == Collective::kGather ||
-                 what == Collective::kAllToAll
-             ? ranks
-             : 1;
-}
-
-int reduced(const Call& call, int number, int ranks, std::size_t i) {
-  int value = value_of(number, 0, i);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const int next = value_of(number, rank, i);
-    if (call.op == ReduceOp::kSum) value += next;
-    if (call.op == ReduceOp::kMax) value = std::max(value, next);
-    if (call.op == ReduceOp::kMin) value = std::min(value, next);
-  }
-  return value;
-}
-
-/// What element `i` of the output has to be.
-int expected(const Call& call, int number, int me, int ranks, std::size_t i) {
-  const std::size_t count = call.count, block = count == 0 ? 0 : i / count,
-                    at = count == 0 ? 0 : i % count;
-  switch (call.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce: return reduced(call, number, ranks, i);
-    case Collective::kReduceScatter:
-      return reduced(call, number, ranks, static_cast<std::size_t>(me) * count + i);
-    case Collective::kAllGather:
-    case Collective::kGather: return value_of(number, static_cast<int>(block), at);
-    case Collective::kBroadcast: return value_of(number, call.root, i);
-    case Collective::kScatter:
-      return value_of(number, call.root, static_cast<std::size_t>(me) * count + i);
-    case Collective::kAllToAll:
-      return value_of(number, static_cast<int>(block), static_cast<std::size_t>(me) * count + at);
-  }
-  return 0;
-}
-
-/// A collective with its buffers.
-class Running {
- public:
-  Running(const Call& call, int number, int me, int ranks)
-      : call_(call),
-        number_(number),
-        me_(me),
-        ranks_(ranks),
-        in_(4 * call.count * blocks_in(call.collective, static_cast<std::size_t>(ranks)),
-            call.registered),
-        out_(4 * call.count * blocks_out(call.collective, static_cast<std::size_t>(ranks)),
-             call.registered) {
-    const std::size_t elements =
-        call.count * blocks_in(call.collective, static_cast<std::size_t>(ranks));
-    for (std::size_t i = 0; i < elements; ++i)
-      put(in_.data(), call.type, i, value_of(number, me, i));
-    in_place_ = call.in_place && call.collective == Collective::kAllReduce;
-    if (in_place_ && call.count > 0) std::memcpy(out_.data(), in_.data(), 4 * call.count);
-  }
-  tutti::Request request() {
-    tutti::Request request;
-    request.collective = call_.collective;
-    request.input = in_place_ ? out_.data() : in_.data();
-    request.output = out_.data();
-    request.count = call_.count;
-    request.type = call_.type;
-    request.reduction = call_.op;
-    request.root = Rank{call_.root};
-    return request;
-  }
-  bool right() {
-    if (one_gets(call_.collective) && me_ != call_.root) return true;
-    const std::size_t elements =
-        call_.count * blocks_out(call_.collective, static_cast<std::size_t>(ranks_));
-    for (std::size_t i = 0; i < elements; ++i) {
-      if (!is(out_.data(), call_.type, i, expected(call_, number_, me_, ranks_, i))) return false;
-    }
-    return true;
-  }
-  std::uint64_t sum() { return out_.sum(); }
-
- private:
-  Call call_;
-  int number_, me_, ranks_;
-  bool in_place_ = false;
-  Buffer in_, out_;
-};
 
 class RankRun {
  public:
@@ -235,7 +44,6 @@ class RankRun {
     note("joined", me_);
     report_.joined = true;
     if (++world->joined == run_.ranks) world->joined_at_point = world->points;
-    if (run_.faults.fork_in_rank == static_cast<std::uint64_t>(me_) + 1) fork_child();
     const std::vector<Call> calls = script(run_);
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (make(*comm, calls[i], static_cast<int>(i))) continue;
@@ -279,10 +87,20 @@ class RankRun {
     return Communicator::create(id, Rank{me_}, run_.ranks, settings);
   }
 
-  static void fork_child() {
+  /// The child has the library's locks as they were. It lives longer than its parent.
+  void fork_child() {
+    report_.forks = true;
     if (fork() != 0) return;
+    if (auto memory = mem_alloc(4096); memory) (void)mem_free(*memory);
+    report_.child_went_on = true;
     std::this_thread::sleep_for(600s);
     _exit(0);
+  }
+
+  void maybe_fork() {
+    const Faults& faults = run_.faults;
+    if (faults.fork_in_rank != static_cast<std::uint64_t>(me_) + 1 || report_.forks) return;
+    if (random_.one_in(2)) fork_child();
   }
 
   static void fill(CallReport& report, const Error& error) {
@@ -301,7 +119,9 @@ class RankRun {
   void maybe_abort(Communicator& comm, int number) {
     if (run_.abort_call != number || run_.abort_rank != me_) return;
     blame(me_);
-    const auto abort = [&comm] {
+    const auto pause = std::chrono::microseconds(run_.abort_thread ? random_.below(1000) : 0);
+    const auto abort = [&comm, pause] {
+      if (pause.count() != 0) std::this_thread::sleep_for(pause);
       note("aborts");
       comm.abort("enough");
       note("aborted");
@@ -316,8 +136,14 @@ class RankRun {
   /// False: an error ended it.
   bool make(Communicator& whole, Call call, int number) {
     pause();
+    if (!call.started) maybe_fork();
     Communicator* const comm = call.on_part && part_ ? &*part_ : &whole;
     maybe_abort(whole, number);
+    const bool starves = run_.absent_call == number && ranks_of(*comm) > 2;
+    if (starves && run_.absent_rank == me_) {
+      blame(me_);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5 * run_.timeout_ms));
+    }
     if (run_.odd_call == number && run_.odd_rank == me_) {
       blame(me_);
       make_odd(call);
@@ -334,6 +160,7 @@ class RankRun {
     report.empty = call.count == 0 && call.what != What::kBarrier && call.what != What::kSplit;
     note("call", number, static_cast<std::int64_t>(call.count));
     report.begin = world->now;
+    if (starves && run_.absent_rank != me_) return starve(report, *comm, call, number);
     bool going = false;
     switch (call.what) {
       case What::kBarrier: going = finish(report, comm->barrier()); break;
@@ -374,6 +201,7 @@ class RankRun {
     std::optional<Status> status;
     if (call.started) {
       auto work = comm.start(running.request());
+      maybe_fork();
       status = work ? work->wait() : Status(work.error());
     } else {
       status = comm.call(running.request());
@@ -393,6 +221,36 @@ class RankRun {
     const std::uint64_t before = sum();
     std::this_thread::sleep_for(std::chrono::milliseconds(2 * run_.timeout_ms + 2000));
     report.touched = sum() != before;
+  }
+
+  static int ranks_of(const Communicator& comm) { return comm.rank_count(); }
+
+  /// A call that a rank does not make, while the others exchange messages: these are no news of
+  /// the call, so its deadline ends it.
+  bool starve(CallReport& report, Communicator& comm, const Call& call, int number) {
+    const int ranks = comm.rank_count(), me = comm.rank().value;
+    std::snprintf(report.what, sizeof(report.what), "starved call");
+    report.starved = true;
+    Call starved = call;
+    starved.collective = Collective::kAllReduce;
+    Running running(starved, number, me, ranks);
+    auto work = comm.start(running.request());
+    if (!work) return finish(report, Status(work.error()));
+    const int next = me + 1 == run_.absent_rank ? me + 2 : me + 1;
+    const int before = me - 1 == run_.absent_rank ? me - 2 : me - 1;
+    const Rank to{next % ranks == run_.absent_rank ? (next + 1) % ranks : next % ranks};
+    const int from = (before + ranks) % ranks;
+    const Rank of{from == run_.absent_rank ? (from + ranks - 1) % ranks : from};
+    const Time enough = report.begin + 4 * static_cast<Time>(run_.timeout_ms) * kMilli;
+    for (bool going = true; going && world->now < enough && !work->test();) {
+      Group group;
+      int sent = 1, got = 0;
+      const auto out = comm.start_send(&sent, 1, DataType::kInt32, to);
+      const auto in = comm.start_recv(&got, 1, DataType::kInt32, of);
+      going = group.end() && out && in;
+      std::this_thread::sleep_for(std::chrono::milliseconds(run_.timeout_ms / 20));
+    }
+    return finish(report, work->wait());
   }
 
   bool batch(CallReport& report, Communicator& comm, const Call& call, int number, int me,

@@ -312,7 +312,10 @@ int fcntl(int fd, int command, ...) {
   const long argument = va_arg(list, long);
   va_end(list);
   const bool copies = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
-  if (active() && copies && faults::refuses("refuse dup")) return fail(EMFILE);
+  if (active() && copies) {
+    point("dup");
+    if (faults::refuses("refuse dup")) return fail(EMFILE);
+  }
   const long result = raw_errno(SYS_fcntl, fd, command, argument);
   if (!active() || !copies || result < 0) return static_cast<int>(result);
   const std::int32_t what = files::descriptor(fd);
@@ -341,9 +344,12 @@ int memfd_create(const char* name, unsigned flags) noexcept {
 
 void* mmap(void* address, std::size_t bytes, int protection, int flags, int fd,
            off_t offset) noexcept {
-  if (active() && fd >= 0 && faults::refuses("refuse mmap")) {
-    errno = ENOMEM;
-    return MAP_FAILED;
+  if (active() && fd >= 0) {
+    point("mmap");
+    if (faults::refuses("refuse mmap")) {
+      errno = ENOMEM;
+      return MAP_FAILED;
+    }
   }
   const long place = raw_errno(SYS_mmap, address, bytes, protection, flags, fd, offset);
   if (active() && place != -1 && fd >= 0 && (flags & MAP_SHARED) != 0) {

@@ -231,6 +231,7 @@ pid_t fork() noexcept {
   forked = nullptr;
   world->processes[process].pid = pid;
   world->processes[process].alive = pid > 0;
+  own_process().forked_at = world->now;
   make_runnable(*entity, false);
   if (pid < 0) drop_entity(*entity);
   return pid < 0 ? pid : virtual_pid(process);

@@ -26,7 +26,7 @@ constexpr long kDriverLooksNs = 50'000'000;
 // Most points of a long run are waiting: spins and naps. On a slower machine there are fewer.
 constexpr std::uint64_t kManyPoints = 8'000;
 constexpr Time kSlower = 8;
-constexpr Time kMostSlack = 40 * kMilli;
+constexpr Time kMoreSlack = 40 * kMilli, kMostSlack = 400 * kMilli;
 
 bool later(const Event& a, const Event& b) {
   return a.at != b.at ? a.at > b.at : a.order > b.order;
@@ -200,7 +200,8 @@ bool wait_until(Wait wait, Time until) {
   self->timed_out = false;
   ++self->generation;
   if (until != kNever) {
-    const Time slack = world->points < kManyPoints ? world->parameters.slack : kMostSlack;
+    const Time longer = std::min(kMostSlack, world->points / kManyPoints * kMoreSlack);
+    const Time slack = std::max(world->parameters.slack, longer);
     add_event(std::max(until, world->now + 1) + world->random.below(slack + 1), Event::Kind::kTimer,
               index_of(*self), self->generation);
   }

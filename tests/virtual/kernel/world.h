@@ -68,7 +68,7 @@ struct Process {
   std::int32_t parent = -1;  // The process that forked this one.
   bool alive = false, exiting = false, killed = false, finished = false;
   bool dirty = false;  // A socket of it has changed: its pollers look again.
-  Time stalled_until = 0;
+  Time stalled_until = 0, forked_at = kNever;
   std::int32_t* descriptors = nullptr;  // By number: kind or virtual socket, see Descriptor.
   std::uint64_t random = 0;             // State of its getrandom.
 };
@@ -151,12 +151,14 @@ struct Parameters {
   std::int32_t ranks = 2, hosts = 1, rails = 1, cpus = 2;
   std::int32_t switch_one_in = 8;  // At a point, the thread hands on the baton.
   Joining joining = Joining::kDirectory;
+  bool mapped = false;        // All calls are large, on memory that peers can map.
   bool shared_memory = true;  // Only ranks of one host have it; else TCP.
   std::int32_t timeout_ms = 5000, calls = 8, most_kib = 16;
-  std::int32_t odd_call = -1, odd_rank = -1;      // This rank makes another call.
-  std::int32_t abort_call = -1, abort_rank = -1;  // This rank aborts before that call.
-  bool abort_thread = false;                      // On a thread of its own.
-  Time slack = 0;                                 // By which timers are late.
+  std::int32_t odd_call = -1, odd_rank = -1;        // This rank makes another call.
+  std::int32_t abort_call = -1, abort_rank = -1;    // This rank aborts before that call.
+  std::int32_t absent_call = -1, absent_rank = -1;  // This rank comes late, past all deadlines.
+  bool abort_thread = false;                        // On a thread of its own.
+  Time slack = 0;                                   // By which timers are late.
   Time latency = 20 * kMicro, jitter = 10 * kMicro;
   std::uint64_t bytes_per_ms = 1'000'000;
   std::uint32_t loss_one_in = 0;
@@ -171,6 +173,7 @@ struct CallReport {
   std::int32_t code = 0, peer = -1, number = 0;
   std::int32_t part = 0;  // Which communicator.
   bool wrong = false, touched = false, done = false;
+  bool starved = false;
   bool empty = false;  // No elements: such a call synchronises nothing.
   char what[32] = {};
   char text[360] = {};
@@ -178,11 +181,11 @@ struct CallReport {
 inline constexpr int kMostCalls = 48;
 
 struct RankReport {
-  bool joined = false, finished = false, leaks = false;
+  bool joined = false, finished = false;
+  bool forks = false, child_went_on = false;
   std::int32_t call_count = 0;
   CallReport join;
   CallReport calls[kMostCalls];
-  char leak[160] = {};
 };
 
 /// A request to the driver of the thread that handed it the baton.

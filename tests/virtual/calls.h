@@ -1,0 +1,66 @@
+// File: virtual/calls.h: the calls of a run, their buffers, and what has to be in them afterwards.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tutti/communicator.h"
+#include "virtual/kernel/world.h"
+
+namespace tutti::virt {
+
+enum class What : std::uint8_t { kCollective, kBarrier, kMessages, kSplit, kBatch };
+
+struct Call {
+  What what = What::kCollective;
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kInt32;
+  ReduceOp op = ReduceOp::kSum;
+  std::size_t count = 0;
+  int root = 0;
+  bool started = false, registered = false, in_place = false, on_part = false;
+};
+
+/// The list that all ranks make.
+std::vector<Call> script(const Parameters& run);
+
+bool is_reduction(Collective what);
+
+/// Element `i` of what `rank` gives in call `number`: small, so that sums of floats are exact.
+int value_of(int number, int rank, std::size_t i);
+void put(std::byte* to, DataType type, std::size_t i, int value);
+bool is(const std::byte* from, DataType type, std::size_t i, int value);
+
+/// Plain memory, or memory that peers can map.
+class Buffer {
+ public:
+  Buffer(std::size_t bytes, bool registered);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::byte* data() { return mapped_ != nullptr ? mapped_ : plain_.data(); }
+  std::uint64_t sum();
+
+ private:
+  std::byte* mapped_ = nullptr;
+  std::vector<std::byte> plain_;
+  std::size_t bytes_ = 0;
+};
+
+/// A collective with its buffers.
+class Running {
+ public:
+  Running(const Call& call, int number, int me, int ranks);
+  Request request();
+  /// Whether the output is what it has to be, bit for bit.
+  bool right();
+  std::uint64_t sum() { return out_.sum(); }
+
+ private:
+  Call call_;
+  int number_, me_, ranks_;
+  bool in_place_ = false;
+  Buffer in_, out_;
+};
+
+}  // namespace tutti::virt
