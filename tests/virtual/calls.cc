@@ -73,7 +73,10 @@ std::vector<Call> script(const Parameters& run) {
     const std::uint64_t scale = std::uint64_t{1} << random.below(17);
     const auto most = static_cast<std::uint64_t>(run.most_kib) * 256;  // Elements of 4 bytes.
     call.count = std::min(random.below(scale + 1), most);
-    if (run.mapped) call.count = most / (1 + random.below(8));
+    if (run.mapped) {
+      call.count = most / (1 + random.below(8));
+      if (random.one_in(2)) call.collective = Collective::kAllReduce;
+    }
     call.root = static_cast<int>(random.below(static_cast<std::uint64_t>(run.ranks)));
     call.started = random.one_in(3);
     call.registered = random.one_in(3) || run.mapped;

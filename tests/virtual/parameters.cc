@@ -57,9 +57,10 @@ void draw_late_writer(Random& random, Parameters& run) {
   run.joining = static_cast<Joining>(random.below(3));
   run.most_kib = 128;
   run.switch_one_in = static_cast<std::int32_t>(1 + random.below(4));
-  run.faults.after_joining = true;
-  run.faults.stall_at_point = 1 + random.below(4000);
-  run.faults.stall_for = (1 + random.below(400)) * kMilli;
+  run.faults.in_call = run.abort_call;
+  run.faults.stall_at_step =
+      static_cast<std::uint32_t>(1 + random.below(2 * static_cast<std::uint64_t>(run.ranks)));
+  run.faults.stall_for = (2 + random.below(400)) * kMilli;
 }
 
 }  // namespace
@@ -127,7 +128,8 @@ std::string describe(const Parameters& run) {
       text, sizeof(text),
       "%d ranks on %d hosts, %d rails, %s, joined by %s, timeout %d ms, %d calls; kills %u%s "
       "at %llu, stall %.3f s at %llu, cut %.3f s at %llu, reset at %llu, refusals 1 in %llu, "
-      "odd call %d of rank %d, abort before %d by rank %d, late for %d rank %d, fork of rank %d%s",
+      "odd call %d of rank %d, abort before %d by rank %d%s, late for %d rank %d, fork of rank "
+      "%d%s",
       run.ranks, run.hosts, run.rails, run.shared_memory ? "shared memory" : "tcp",
       kJoinings[static_cast<int>(run.joining)], run.timeout_ms, run.calls, faults.kills,
       faults.kill_host ? " with host" : "", static_cast<unsigned long long>(faults.kill_at_point),
@@ -137,8 +139,9 @@ std::string describe(const Parameters& run) {
       static_cast<unsigned long long>(faults.cut_at_point),
       static_cast<unsigned long long>(faults.reset_at_point),
       static_cast<unsigned long long>(faults.refuse_one_in), run.odd_call, run.odd_rank,
-      run.abort_call, run.abort_rank, run.absent_call, run.absent_rank,
-      static_cast<int>(faults.fork_in_rank) - 1, faults.after_joining ? ", after joining" : "");
+      run.abort_call, run.abort_rank, run.mapped ? " of large calls" : "", run.absent_call,
+      run.absent_rank, static_cast<int>(faults.fork_in_rank) - 1,
+      faults.after_joining ? ", after joining" : "");
   return text;
 }
 

@@ -119,7 +119,8 @@ class RankRun {
   void maybe_abort(Communicator& comm, int number) {
     if (run_.abort_call != number || run_.abort_rank != me_) return;
     blame(me_);
-    const auto pause = std::chrono::microseconds(run_.abort_thread ? random_.below(1000) : 0);
+    const auto most = run_.mapped ? 2 * run_.faults.stall_for / kMicro : 1000;
+    const auto pause = std::chrono::microseconds(run_.abort_thread ? random_.below(most) : 0);
     const auto abort = [&comm, pause] {
       if (pause.count() != 0) std::this_thread::sleep_for(pause);
       note("aborts");
@@ -158,6 +159,8 @@ class RankRun {
                                                  : kNames[static_cast<int>(call.what)],
                   call.started ? " (started)" : "");
     report.empty = call.count == 0 && call.what != What::kBarrier && call.what != What::kSplit;
+    if (number == run_.faults.in_call && world->called_at_point == 0)
+      world->called_at_point = world->points;
     note("call", number, static_cast<std::int64_t>(call.count));
     report.begin = world->now;
     if (starves && run_.absent_rank != me_) return starve(report, *comm, call, number);

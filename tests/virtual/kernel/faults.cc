@@ -48,6 +48,10 @@ void at_point() {
     if (world->joined_at_point == 0) return;
     points -= world->joined_at_point;
   }
+  if (faults.in_call >= 0) {
+    if (world->called_at_point == 0) return;
+    points = world->points - world->called_at_point;
+  }
   if (faults.stall_at_point != 0 && points >= faults.stall_at_point && !world->stall_done) {
     if (const int process = victim(); process >= 0) stall(process);
   }
@@ -60,6 +64,15 @@ void at_point() {
   if (faults.kills > kills && points >= faults.kill_at_point * (kills + 1)) {
     ++world->kills_done;
     if (const int process = victim(); process >= 0) ask_driver(DriverRequest::Kind::kKill, process);
+  }
+}
+
+void at_step() {
+  const Faults& faults = world->parameters.faults;
+  if (world->called_at_point == 0 || faults.stall_at_step == 0) return;
+  if (++world->steps == faults.stall_at_step) {
+    stall(self->process);
+    yield();
   }
 }
 

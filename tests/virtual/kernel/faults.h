@@ -6,6 +6,8 @@ namespace tutti::virt::faults {
 
 /// Called at every point by the holder of the baton; a fault whose time has come happens.
 void at_point();
+/// The same before a data step.
+void at_step();
 /// Whether a system call that may fail has to fail now. `what` goes into the trace.
 bool refuses(const char* what);
 /// The driver has waited a while for the baton: whether its holder has died. Sets the request.

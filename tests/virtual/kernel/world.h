@@ -134,8 +134,10 @@ struct Faults {
   std::uint32_t kills = 0;           // How many ranks.
   std::uint64_t kill_at_point = 0;   // Points of schedule from the start, or after joining.
   bool kill_host = false;            // The rank's host vanishes: no connection is closed.
+  std::int32_t in_call = -1;         // Points count from when the first rank makes that call.
   bool after_joining = false;        // Points count from when all ranks have joined.
   std::uint64_t stall_at_point = 0;  // 0: never.
+  std::uint32_t stall_at_step = 0;   // Or at this data step, in the middle of a plan.
   Time stall_for = 0;
   std::uint64_t cut_at_point = 0;    // Partition of a host; 0: never.
   Time cut_for = 0;                  // kNever: for good.
@@ -205,7 +207,8 @@ struct World {
   Parameters parameters;
   DriverRequest request;
   std::int32_t joined = 0;
-  std::uint64_t joined_at_point = 0;
+  std::uint64_t joined_at_point = 0, called_at_point = 0;
+  std::uint32_t steps = 0;                     // Data steps since then.
   std::uint32_t faulty[kMostRanks / 32] = {};  // Ranks that a fault has hit.
   Time fault_at = kNever;                      // When the first did.
   bool stall_done = false, cut_done = false, reset_done = false, network_hit = false;
