@@ -257,6 +257,13 @@ class Asking {
             Rank{owner_.rank}};
   }
 
+  /// The same for what the system refuses this process: the owner is not to blame for it.
+  Error own_error(const std::string& what) const {
+    Error found = error(Code::kSystem, what);
+    found.peer = Rank{};
+    return found;
+  }
+
  private:
   /// Ok if the caller has to go on waiting.
   Status waits() const {
@@ -285,7 +292,7 @@ class Asking {
   /// Empty: the process has closed the connection.
   Result<std::optional<Found>> ask_once() const {
     const Fd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!client) return error(Code::kSystem, "socket: " + reason(errno));
+    if (!client) return own_error("socket: " + reason(errno));
     TUTTI_RETURN_IF_ERROR(connect_to(client.get()));
     const Question question{owner_.address.token, id_};
     // The question is the first thing that is sent, so there is room.
@@ -349,7 +356,7 @@ Result<Mapping> fetch(const Owner& owner, std::uint64_t id, Deadline deadline) {
           reply.offset - page_offset + (owned ? total : page_offset + reply.bytes))
     return asking.error(Code::kSystem, "its size is wrong");
   MappedMemory memory = map_memory(total, MAP_SHARED, found.fd.get(), reply.offset - page_offset);
-  if (memory == nullptr) return asking.error(Code::kSystem, "mmap: " + reason(errno));
+  if (memory == nullptr) return asking.own_error("mmap: " + reason(errno));
   return Mapping(std::move(found.fd), memory.release(), reply.bytes, page_offset, owned);
 }
 

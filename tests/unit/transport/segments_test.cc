@@ -1,6 +1,7 @@
 // Memory that peers map: what may be registered, and which processes its server serves.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -215,6 +216,17 @@ TEST_CASE("a process that does not hand out its memory is named, and whether it 
   const auto unknown = segments::fetch({told.address, 3}, 12345, Deadline::after(60s));
   REQUIRE_FALSE(unknown);
   CHECK(contains(unknown.error().what, "rank 3"));
+  CHECK(unknown.error().peer.value == 3);
+  // It is not to blame for what this process has run out of.
+  rlimit descriptors{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  const rlimit none{0, descriptors.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const auto refused = segments::fetch({told.address, 3}, told.id, Deadline::after(60s));
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == Code::kSystem);
+  CHECK(refused.error().peer.value == -1);
 
   owner.signal(0, SIGSTOP);
   Status late;  // It stops a moment later.
