@@ -66,6 +66,13 @@ bool names_blamed(std::string_view text) {
   return false;
 }
 
+/// Whether the rank that is blamed was itself in a call that failed.
+bool waited_as_well(const CallReport& call) {
+  const RankReport& blamed = world->reports[call.peer];
+  const int last = blamed.call_count - 1;
+  return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].begin < call.end;
+}
+
 /// Whether the error names what a fault has hit, as far as anybody can know that.
 bool blames_rightly(int rank, const CallReport& call) {
   const bool joining = &call == &world->reports[rank].join;
@@ -76,8 +83,8 @@ bool blames_rightly(int rank, const CallReport& call) {
   if (code == Code::kTimeout && names_blamed(call.text)) return true;
   // A rank that waits for its last bytes to leave knows no rank.
   if (code == Code::kTimeout && call.peer < 0) return true;
-  // A message's wait is for its other end, which may wait for a third rank's message.
-  if (code == Code::kTimeout && std::string_view(call.what) == "messages") return true;
+  // Nor does it always see for whom the rank that it misses waits in turn.
+  if (code == Code::kTimeout && waited_as_well(call)) return true;
   // A store that does not answer has no rank, and one that stood still judges those that gave up.
   return joining && (call.peer < 0 || stalled_for(0) != 0);
 }
