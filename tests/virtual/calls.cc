@@ -78,7 +78,7 @@ std::vector<Call> script(const Parameters& run) {
       if (random.one_in(2)) call.collective = Collective::kAllReduce;
     }
     call.root = static_cast<int>(random.below(static_cast<std::uint64_t>(run.ranks)));
-    call.started = random.one_in(3);
+    call.started = random.one_in(3) || run.starts_all;
     call.registered = random.one_in(3) || run.mapped;
     call.in_place = random.one_in(4);
     call.on_part = parted && random.one_in(2);

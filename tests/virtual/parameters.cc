@@ -63,6 +63,15 @@ void draw_late_writer(Random& random, Parameters& run) {
   run.faults.stall_for = (2 + random.below(400)) * kMilli;
 }
 
+/// Forks while peers ask for the memory of large calls: a thread of the library holds its locks.
+void draw_forks(Random& random, Parameters& run) {
+  run.hosts = run.rails = 1;
+  run.shared_memory = run.mapped = run.starts_all = true;
+  run.joining = static_cast<Joining>(random.below(3));
+  run.switch_one_in = static_cast<std::int32_t>(1 + random.below(4));
+  run.faults.fork_in_rank = 1 + random.below(static_cast<std::uint64_t>(run.ranks));
+}
+
 }  // namespace
 
 Parameters draw(std::uint64_t seed) {
@@ -94,7 +103,7 @@ Parameters draw(std::uint64_t seed) {
   if (run.hosts > 1 && random.one_in(4)) run.joining = Joining::kDirectory;
   run.calls = static_cast<std::int32_t>(1 + random.below(12));
   run.most_kib = random.one_in(6) ? 128 : 8;
-  switch (random.below(11)) {
+  switch (random.below(12)) {
     case 0:
       run.odd_call = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.calls)));
       run.odd_rank = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
@@ -113,8 +122,9 @@ Parameters draw(std::uint64_t seed) {
       run.absent_rank =
           static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
       break;
-    case 3:
-    case 4: break;  // Nothing goes wrong.
+    case 3: draw_forks(random, run); break;
+    case 4:
+    case 5: break;  // Nothing goes wrong.
     default: run.faults = draw_faults(random, run); break;
   }
   return run;

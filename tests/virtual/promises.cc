@@ -130,7 +130,7 @@ std::string broken_promise() {
     const RankReport& report = world->reports[rank];
     const bool killed = world->processes[rank].killed;
     if (killed) continue;
-    if (report.forks && !report.child_went_on &&
+    if (report.children_went_on < report.forks &&
         world->now > world->processes[rank].forked_at + kSecond)
       return "rank " + std::to_string(rank) + "'s child hangs in its first use of the library";
     if (!report.finished) return "rank " + std::to_string(rank) + " did not come to its end";

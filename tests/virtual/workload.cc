@@ -52,6 +52,7 @@ class RankRun {
       break;
     }
     if (aborting_.joinable()) aborting_.join();
+    if (report_.forks > 0) std::this_thread::sleep_for(2s);  // The children have that time.
   }
 
  private:
@@ -89,18 +90,25 @@ class RankRun {
 
   /// The child has the library's locks as they were. It lives longer than its parent.
   void fork_child() {
-    report_.forks = true;
+    ++report_.forks;
     if (fork() != 0) return;
     if (auto memory = mem_alloc(4096); memory) (void)mem_free(*memory);
-    report_.child_went_on = true;
+    Settings settings;
+    settings.transport = "shared_memory";
+    settings.log = "off";
+    const auto meeting = memory_rendezvous();
+    const auto alone = Communicator::create(*meeting, Rank{0}, 1, settings);
+    ++report_.children_went_on;
     std::this_thread::sleep_for(600s);
     _exit(0);
   }
 
   void maybe_fork() {
     const Faults& faults = run_.faults;
-    if (faults.fork_in_rank != static_cast<std::uint64_t>(me_) + 1 || report_.forks) return;
-    if (random_.one_in(2)) fork_child();
+    const bool forks = faults.fork_in_rank == static_cast<std::uint64_t>(me_) + 1;
+    if (!forks || report_.forks == kMostForks || random_.one_in(2)) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(random_.below(100)));
+    fork_child();
   }
 
   static void fill(CallReport& report, const Error& error) {
@@ -161,7 +169,7 @@ class RankRun {
     report.empty = call.count == 0 && call.what != What::kBarrier && call.what != What::kSplit;
     if (number == run_.faults.in_call && world->called_at_point == 0)
       world->called_at_point = world->points;
-    note("call", number, static_cast<std::int64_t>(call.count));
+    note(report.what, number, static_cast<std::int64_t>(call.count));
     report.begin = world->now;
     if (starves && run_.absent_rank != me_) return starve(report, *comm, call, number);
     bool going = false;
@@ -323,6 +331,7 @@ class RankRun {
     return going;
   }
 
+  static constexpr int kMostForks = 3;
   static constexpr const char* kNames[] = {"collective", "barrier", "messages", "split", "batch"};
   const Parameters& run_;
   int me_;

@@ -123,6 +123,7 @@ int listen(int fd, int backlog) noexcept {
 int accept4(int fd, sockaddr* name, socklen_t* size, int flags) {
   const int listener = files::socket_of(fd);
   if (listener < 0) {
+    if (active()) point("accept");
     const int made = static_cast<int>(raw_errno(SYS_accept4, fd, name, size, flags));
     if (active() && made >= 0) files::descriptor(made) = Descriptor::kWakes;
     return made;

@@ -224,7 +224,10 @@ long syscall(long number, ...) noexcept {
       case SYS_getrandom:
         random_bytes(reinterpret_cast<void*>(given[0]), static_cast<std::size_t>(given[1]));
         return given[1];
-      case SYS_pidfd_open: given[0] = real_pid(static_cast<std::int32_t>(given[0])); break;
+      case SYS_pidfd_open:
+        point("pidfd");
+        given[0] = real_pid(static_cast<std::int32_t>(given[0]));
+        break;
       default: break;
     }
   }

@@ -153,6 +153,7 @@ struct Parameters {
   std::int32_t ranks = 2, hosts = 1, rails = 1, cpus = 2;
   std::int32_t switch_one_in = 8;  // At a point, the thread hands on the baton.
   Joining joining = Joining::kDirectory;
+  bool starts_all = false;    // Collectives are started, and none is blocking.
   bool mapped = false;        // All calls are large, on memory that peers can map.
   bool shared_memory = true;  // Only ranks of one host have it; else TCP.
   std::int32_t timeout_ms = 5000, calls = 8, most_kib = 16;
@@ -184,7 +185,7 @@ inline constexpr int kMostCalls = 48;
 
 struct RankReport {
   bool joined = false, finished = false;
-  bool forks = false, child_went_on = false;
+  std::int32_t forks = 0, children_went_on = 0;
   std::int32_t call_count = 0;
   CallReport join;
   CallReport calls[kMostCalls];
