@@ -83,7 +83,7 @@ bool blames_rightly(int rank, const CallReport& call) {
   if (code == Code::kTimeout && names_blamed(call.text)) return true;
   // A rank that waits for its last bytes to leave knows no rank.
   if (code == Code::kTimeout && call.peer < 0) return true;
-  // Nor does it always see for whom the rank that it misses waits in turn.
+  // It misses a rank that waits in turn, and does not always see which rank that one misses.
   if (code == Code::kTimeout && waited_as_well(call)) return true;
   // A store that does not answer has no rank, and one that stood still judges those that gave up.
   return joining && (call.peer < 0 || stalled_for(0) != 0);
