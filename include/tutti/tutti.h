@@ -28,6 +28,7 @@
 
 /* C has neither `using` nor <cstddef>. NOLINTBEGIN(modernize-*) */
 #include <stddef.h>
+#include <stdint.h>
 
 #include "tutti/export.h"
 
