@@ -21,6 +21,7 @@ Outcome outcome_of(const Worker& worker, std::uint64_t weights_hash, double imag
           .images_per_second = images / std::max(seconds, 1e-9),
           .hidden = worker.buckets().hidden(),
           .buckets = worker.buckets().count(),
+          .straggler = {},
           .weights = worker.state().weights,
           .weights_hash = weights_hash};
 }
