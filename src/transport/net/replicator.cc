@@ -39,7 +39,7 @@ Replicator::Replicator(const Region& region, int me, std::unique_ptr<Network> ne
         !options.on_machine.empty() && options.on_machine[static_cast<std::size_t>(rank)];
     peers_.push_back(carrier == nullptr ? nullptr
                                         : std::make_unique<Peer>(*this, rank, *carrier, mate));
-    if (carrier != nullptr) some_peers_.push_back(*peers_.back());
+    if (carrier != nullptr) some_peers_.emplace_back(*peers_.back());
   }
 }
 
