@@ -23,6 +23,8 @@ for ranks in 2 4; do
     >"$work/$ranks.log" 2>&1 || { cat "$work/$ranks.log"; fail "$ranks processes"; }
   [ "$(hash_of "$work/$ranks.json")" = "$one" ] || fail "$ranks processes differ from 1"
   [ "$(grep -c 'replicas identical' "$work/$ranks.log")" = 1 ] || fail "not only rank 0 reports"
+  grep -q 'came last to [0-9]* % of the calls' "$work/$ranks.log" || fail "no straggler named"
+  grep -q '"last_share"' "$work/$ranks.json" || fail "no straggler in the history"
 done
 "$tutti" train "${common[@]}" --seed 4 --json "$work/other.json" >"$work/other.log" 2>&1 &&
   fail "an option given twice was taken"
