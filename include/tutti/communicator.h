@@ -245,8 +245,8 @@ class TUTTI_API Communicator {
   /// kInvalidArgument: it belongs to none.
   Result<Communicator> split(int color, int key);
 
-  /// Ends every call on this communicator, on every rank, with kAborted. Any thread, any time,
-  /// twice too.
+  /// Ends every call on this communicator, on every rank, with kAborted, also a `shrink` or `agree`
+  /// that waits. Any thread, any time, twice too.
   void abort(std::string_view reason);
 
   // After a failure. An error of any call ends a communicator on all ranks; the ranks that are left

@@ -335,6 +335,8 @@ bool Recovery::check_time(Awaited& awaited) {
 
 /// Looks at all boards.
 void Recovery::survey() {
+  if (!error_ && history_.aborts.load(std::memory_order_relaxed) != aborts_)
+    error_ = error(Code::kAborted, fmt::format("rank {} called abort meanwhile", me_), me_);
   for (int rank = 0; rank < ranks_ && !error_; ++rank) {
     if (rank == me_ || excluded_[static_cast<std::size_t>(rank)] || !board_.look(rank)) continue;
     changed_[static_cast<std::size_t>(rank)] = Clock::now();

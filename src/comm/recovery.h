@@ -22,6 +22,8 @@
 // A rank that was taken for dead and comes late gets an error. Errors of one rank's attempt end the
 // operation on all ranks.
 #pragma once
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -40,6 +42,8 @@ struct RecoveryHistory {
   std::uint64_t epoch = 0;                      // The latest that this rank has shown.
   std::array<std::uint64_t, 3> committed = {};  // The latest, newest first; 0: none.
   std::vector<bool> dead = {};                  // By rank; for good.
+  /// How often this rank has aborted the communicator. Any thread. relaxed: only the number counts.
+  std::atomic<std::uint32_t> aborts{0};
 };
 
 /// It has more than 20 functions and 15 fields: one for each that can happen while ranks wait for
@@ -56,7 +60,8 @@ class Recovery {
     std::function<Status()> look;
   };
 
-  /// `excluded`: ranks that take no part, alike on all others.
+  /// `excluded`: ranks that take no part, alike on all others. An abort by this rank meanwhile ends
+  /// the operation on all ranks.
   Recovery(exec::HostExecutor& executor, RecoveryHistory& history, std::chrono::milliseconds limit,
            Operation operation, std::span<const Rank> excluded);
   ~Recovery();
@@ -103,6 +108,7 @@ class Recovery {
 
   exec::RecoveryBoard board_;
   RecoveryHistory& history_;
+  const std::uint32_t aborts_ = history_.aborts.load(std::memory_order_relaxed);
   std::chrono::milliseconds limit_;
   Operation operation_;
   std::string_view name_;

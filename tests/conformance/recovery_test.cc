@@ -319,6 +319,30 @@ TEST_CASE("started work ends before a shrink, and a group is no place for one") 
   }
 }
 
+TEST_CASE("an abort ends a shrink that waits, on all ranks") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    Ranks ranks = ranks_on(*transport, 3);
+    std::atomic<int> done{0};
+    CHECK(on_ranks(ranks, [&](std::optional<Communicator>& comm) -> std::string {
+            if (comm->rank().value == 2) {  // Does not come.
+              while (done != 2) std::this_thread::sleep_for(1ms);
+              return "";
+            }
+            const std::jthread watch([&] {
+              std::this_thread::sleep_for(100ms);
+              if (comm->rank().value == 1) comm->abort("enough");
+            });
+            auto shrunk = comm->shrink();
+            ++done;
+            if (shrunk) return "no error";
+            return has(shrunk.error().what, "rank 1 called abort")
+                       ? fails_as(shrunk.error(), Code::kAborted)
+                       : shrunk.error().to_string();
+          }) == "");
+  }
+}
+
 TEST_CASE("one rank after the other goes, and what is left goes on") {
   for (const Transport* transport : transports_here()) {
     INFO(transport->name);
