@@ -129,6 +129,23 @@ TEST_CASE("whichever rank dies, the others shrink, and know what all of them com
   }
 }
 
+TEST_CASE("what one rank alone completed does not count as completed by all") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    Ranks ranks = ranks_on(*transport, 3);
+    CHECK(on_ranks(ranks, [&](std::optional<Communicator>& comm) -> std::string {
+            std::vector<float> data(10);
+            Status status = all_reduce(*comm, data);
+            if (status && comm->rank().value == 1)  // A root is done once it has given.
+              status = comm->broadcast(data.data(), data.data(), 10, kF32, Rank{1});
+            if (!status) return text_of(status);
+            auto shrunk = comm->shrink();
+            if (!shrunk) return shrunk.error().to_string();
+            return shrunk->completed == 1 ? "" : std::to_string(shrunk->completed);
+          }) == "");
+  }
+}
+
 TEST_CASE("two deaths, or all but one") {
   for (const Transport* transport : transports_here()) {
     for (const auto& dead : {std::vector{0, 2}, std::vector{1, 2, 3}, std::vector{0, 1, 2}}) {
@@ -160,6 +177,21 @@ TEST_CASE("ranks that die while others shrink are left out as well") {
               std::this_thread::sleep_for(me * 100ms);
               return comm.reset(), "";
             }
+            return shrinks_to(*comm, {0, 2});
+          }) == "");
+  }
+}
+
+TEST_CASE("a rank that leaves after a failure is not waited for") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    Ranks ranks = ranks_on(*transport, 3);
+    CHECK(on_ranks(ranks, [&](std::optional<Communicator>& comm) -> std::string {
+            std::vector<float> data(100);
+            if (comm->rank().value == 0) comm->revoke("new ranks");
+            Status status;
+            while (status) status = all_reduce(*comm, data);
+            if (comm->rank().value == 1) return comm.reset(), "";
             return shrinks_to(*comm, {0, 2});
           }) == "");
   }
