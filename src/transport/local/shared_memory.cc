@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include "base/fd.h"
 #include "base/fork.h"
@@ -24,6 +25,8 @@ namespace tutti {
 namespace {
 
 constexpr std::chrono::seconds kPatience{5};  // With a peer whose memory is mapped.
+constexpr std::chrono::seconds kVerdict{1};   // With a rank 0 that has given up: why has it?
+constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 /// Every rank's endpoint info: where its segments are served, where its mark is, and, from rank 0,
 /// which segment is the region.
@@ -214,6 +217,23 @@ class RegionMemory {
   void* data_ = nullptr;
 };
 
+/// Every rank fetches, rank 0 too: the region is then mapped and locked in the same way everywhere.
+Result<segments::Mapping> fetch_region(const Opening& opening, segments::Owner& owner,
+                                       std::uint64_t id) {
+  const auto hopeless = [&opening] { return opening.look ? opening.look() : ok(); };
+  owner.give_up = [hopeless] { return !hopeless(); };
+  auto fetched = segments::fetch(owner, id, opening.deadline);
+  if (fetched) return fetched;
+  // Rank 0 lives, but has freed the region: joining has failed, and it is about to say why.
+  const bool freed = fetched.error().code == Code::kSystem && fetched.error().peer.value >= 0;
+  for (const Deadline end = Deadline::after(kVerdict); freed && !end.passed();) {
+    TUTTI_RETURN_IF_ERROR(hopeless());
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  TUTTI_RETURN_IF_ERROR(hopeless());
+  return std::move(fetched.error());
+}
+
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   SegmentInfo hello;
   TUTTI_TRY(hello.address, segments::serve());
@@ -243,15 +263,7 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
     processes.push_back(PeerProcess::open(opening.peers[at], peer.pid_namespace));
     if (at == 0) hello.region = peer.region;
   }
-  // Everybody fetches, rank 0 too: the region is then mapped and locked in the same way everywhere.
-  const auto hopeless = [&] { return opening.look ? opening.look() : ok(); };
-  owners[0].give_up = [&] { return !hopeless(); };
-  auto fetched = segments::fetch(owners[0], hello.region, opening.deadline);
-  if (!fetched) {
-    TUTTI_RETURN_IF_ERROR(hopeless());
-    return std::move(fetched.error());
-  }
-  auto mapping = *std::move(fetched);
+  TUTTI_TRY(auto mapping, fetch_region(opening, owners[0], hello.region));
   TUTTI_TRY(const auto config, Region::inspect(mapping.data(), mapping.bytes()));
   if (config != opening.config) {
     return Error{Code::kMismatch, "shared_memory: rank 0's region has " +
