@@ -76,8 +76,9 @@ void reset(const Parameters& parameters, bool trace) {
   world->random.state = parameters.seed * 0x9e3779b97f4a7c15 + 1;
   world->limit_points = kMostPoints;
   world->entity_count = 1;
-  std::snprintf(world->directory, sizeof(world->directory), "/dev/shm/tutti-virtual-%ld",
-                raw(SYS_getpid));
+  world->driver_pid = static_cast<std::int32_t>(raw(SYS_getpid));
+  std::snprintf(world->directory, sizeof(world->directory), "/dev/shm/tutti-virtual-%d",
+                world->driver_pid);
 }
 
 /// Says where a rank has crashed.

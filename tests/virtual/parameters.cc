@@ -127,6 +127,9 @@ Parameters draw(std::uint64_t seed) {
     case 5: break;  // Nothing goes wrong.
     default: run.faults = draw_faults(random, run); break;
   }
+  // A lost rail is looked for twice a second at first, so a rank that still joins waits some
+  // seconds.
+  if (run.faults.reset_at_point != 0) run.timeout_ms = 20000;
   return run;
 }
 

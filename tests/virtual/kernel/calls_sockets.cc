@@ -10,11 +10,13 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -54,6 +56,23 @@ int flags_of(int type) {
   return ((type & SOCK_NONBLOCK) != 0 ? O_NONBLOCK : 0) |
          ((type & SOCK_CLOEXEC) != 0 ? O_CLOEXEC : 0);
 }
+
+/// A Unix socket's name, with the driver's number behind an abstract one: two runs of a seed at the
+/// same time make the same names.
+struct UnixName {
+  sockaddr_un name{};
+  socklen_t size = 0;
+  UnixName(const sockaddr* from, socklen_t bytes) : size(bytes) {
+    std::memcpy(&name, from, std::min<std::size_t>(bytes, sizeof(name)));
+    constexpr std::size_t kStart = offsetof(sockaddr_un, sun_path);
+    if (!active() || name.sun_family != AF_UNIX || bytes <= kStart || name.sun_path[0] != 0) return;
+    const std::size_t used = bytes - kStart;
+    const int more =
+        std::snprintf(name.sun_path + used, sizeof(name.sun_path) - used, ".%d", world->driver_pid);
+    size = static_cast<socklen_t>(bytes + static_cast<std::size_t>(std::max(more, 0)));
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }
+};
 
 /// Does `attempt` until it need not wait.
 template <class Attempt>
@@ -105,7 +124,10 @@ int socket(int family, int type, int protocol) noexcept {
 
 int bind(int fd, const sockaddr* name, socklen_t size) noexcept {
   const int socket = files::socket_of(fd);
-  if (socket < 0) return static_cast<int>(raw_errno(SYS_bind, fd, name, size));
+  if (socket < 0) {
+    const UnixName own(name, size);
+    return static_cast<int>(raw_errno(SYS_bind, fd, own.get(), own.size));
+  }
   point("bind");
   sockaddr_in to{};
   std::memcpy(&to, name, std::min<std::size_t>(size, sizeof(to)));
@@ -143,7 +165,8 @@ int connect(int fd, const sockaddr* name, socklen_t size) {
   const int socket = files::socket_of(fd);
   if (socket < 0) {
     if (active()) point("connect");
-    const long result = raw_errno(SYS_connect, fd, name, size);
+    const UnixName own(name, size);
+    const long result = raw_errno(SYS_connect, fd, own.get(), own.size);
     if (active()) real_change();
     return static_cast<int>(result);
   }

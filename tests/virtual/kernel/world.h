@@ -215,6 +215,7 @@ struct World {
   bool stall_done = false, cut_done = false, reset_done = false, network_hit = false;
   std::int32_t kills_done = 0;
   Time aborted_at = kNever, killed_at = kNever;  // The first time.
+  std::int32_t driver_pid = 0;                   // The real one.
   bool has_id = false;
   std::byte unique_id[128] = {};
   char directory[64] = {};
