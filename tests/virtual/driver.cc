@@ -77,7 +77,7 @@ void reset(const Parameters& parameters, bool trace) {
   world->limit_points = kMostPoints;
   world->entity_count = 1;
   world->driver_pid = static_cast<std::int32_t>(raw(SYS_getpid));
-  std::snprintf(world->directory, sizeof(world->directory), "/dev/shm/tutti-virtual-%d",
+  std::snprintf(world->directory, sizeof(world->directory), "/dev/shm/virtual-ranks-%d",
                 world->driver_pid);
 }
 
