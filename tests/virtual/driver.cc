@@ -26,7 +26,7 @@
 namespace tutti::virt {
 namespace {
 
-constexpr std::uint64_t kMostPoints = 20'000'000;
+constexpr std::uint64_t kMostPoints = 20'000'000;  // More with more than 16 ranks.
 
 template <class T>
 T* reserve(std::size_t count) {
@@ -74,7 +74,8 @@ void reset(const Parameters& parameters, bool trace) {
   world->parameters = parameters;
   world->trace = trace;
   world->random.state = parameters.seed * 0x9e3779b97f4a7c15 + 1;
-  world->limit_points = kMostPoints;
+  const auto ranks = static_cast<std::uint64_t>(parameters.ranks);
+  world->limit_points = kMostPoints * (1 + ranks * ranks / 256);
   world->entity_count = 1;
   world->driver_pid = static_cast<std::int32_t>(raw(SYS_getpid));
   std::snprintf(world->directory, sizeof(world->directory), "/dev/shm/virtual-ranks-%d",

@@ -2,6 +2,7 @@
 // (docs/TESTING.md).
 #include <sched.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ using namespace tutti::virt;  // NOLINT(google-build-using-namespace): this prog
 
 struct Options {
   std::uint64_t first = 1, count = 100, jobs = 1;
+  int ranks = 0;  // As many as the seed says.
   bool trace = false, twice = false, verbose = false;
   std::string until;  // Ends with the first broken promise that this regular expression finds.
 };
@@ -51,7 +53,7 @@ void stay_on_a_cpu(int job) {
 }
 
 int run_seeds(const Options& options) {
-  make_world(16);
+  make_world(std::max(options.ranks, 16));
   int broken = 0;
   std::uint64_t runs = 0;
   std::uint64_t errors = 0, points = 0, switches = 0;
@@ -59,7 +61,7 @@ int run_seeds(const Options& options) {
   for (std::uint64_t seed = options.first; seed < options.first + options.count;
        seed += options.jobs) {
     ++runs;
-    const Parameters parameters = draw(seed);
+    const Parameters parameters = options.ranks == 0 ? draw(seed) : draw_many(seed, options.ranks);
     if (options.verbose) std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
     const Outcome outcome = run(parameters, options.trace);
     errors += static_cast<std::uint64_t>(outcome.errors);
@@ -125,6 +127,11 @@ int main(int count, char** arguments) {
   fix_addresses(arguments);
   clearenv();  // Settings of the user are none of the ranks.
   setenv("TUTTI_LOG", "off", 1);
+  rlimit descriptors{};
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    descriptors.rlim_cur = std::min<rlim_t>(descriptors.rlim_max, 16'384);
+    (void)setrlimit(RLIMIT_NOFILE, &descriptors);
+  }
   Options options;
   for (int i = 1; i < count; ++i) {
     const std::string_view one = arguments[i];
@@ -137,6 +144,8 @@ int main(int count, char** arguments) {
       options.first = number();
     else if (one == "--seeds")
       options.count = number();
+    else if (one == "--ranks")
+      options.ranks = static_cast<int>(std::min<std::uint64_t>(number(), kMostRanks));
     else if (one == "--jobs")
       options.jobs = std::max<std::uint64_t>(number(), 1);
     else if (one == "--until")
@@ -149,8 +158,8 @@ int main(int count, char** arguments) {
       options.verbose = true;
     else {
       std::fprintf(stderr,
-                   "usage: tutti_virtual [--seed N | --first N --seeds N] [--jobs N] [--twice]\n"
-                   "                     [--trace] [--verbose] [--until REGEX]\n");
+                   "usage: tutti_virtual [--seed N | --first N --seeds N] [--jobs N] [--ranks N]\n"
+                   "                     [--twice] [--trace] [--verbose] [--until REGEX]\n");
       return 2;
     }
   }

@@ -133,6 +133,21 @@ Parameters draw(std::uint64_t seed) {
   return run;
 }
 
+Parameters draw_many(std::uint64_t seed, int ranks) {
+  Parameters run;
+  run.seed = seed;
+  run.ranks = ranks;
+  run.hosts = kMostHosts;
+  run.cpus = 8;
+  run.switch_one_in = 128;
+  run.joining = Joining::kTcp;
+  run.shared_memory = false;
+  run.timeout_ms = 60'000;
+  run.calls = 2;
+  run.most_kib = 4;
+  return run;
+}
+
 std::string describe(const Parameters& run) {
   constexpr const char* kJoinings[] = {"directory", "tcp", "unique id"};
   const Faults& faults = run.faults;

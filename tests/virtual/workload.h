@@ -8,6 +8,8 @@ namespace tutti::virt {
 
 /// The run of a seed.
 Parameters draw(std::uint64_t seed);
+/// So many ranks on eight hosts, which join over TCP and make two calls; nothing fails.
+Parameters draw_many(std::uint64_t seed, int ranks);
 /// One line for people.
 std::string describe(const Parameters& run);
 

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint16_t kFirstFreePort = 20000;
 
 int listener_at(int host, std::uint32_t ip, std::uint16_t port) {
-  for (int i = 0; i < world->socket_count; ++i) {
+  for (int i = world->first_bound; i >= 0; i = at(i).next_bound) {
     const Socket& socket = at(i);
     if (socket.state == Socket::State::kListening && socket.host == host &&
         socket.own_port == port && (socket.own_ip == 0 || socket.own_ip == ip))
@@ -47,11 +47,9 @@ void arrive_at_listener(int client) {
 }
 
 bool port_is_taken(const Socket& mine, std::uint32_t ip, std::uint16_t port) {
-  for (int i = 0; i < world->socket_count; ++i) {
+  for (int i = world->first_bound; i >= 0; i = at(i).next_bound) {
     const Socket& socket = at(i);
     if (&socket == &mine || socket.host != mine.host || socket.own_port != port) continue;
-    if (socket.state != Socket::State::kFresh && socket.state != Socket::State::kListening)
-      continue;
     if (socket.own_ip == 0 || ip == 0 || socket.own_ip == ip) return true;
   }
   return false;
@@ -104,6 +102,14 @@ std::uint32_t address_of(int host, int rail) {
   return 10U << 24 | static_cast<std::uint32_t>(rail) << 16 | static_cast<std::uint32_t>(host + 1);
 }
 
+void leave_port(int socket) {
+  for (std::int32_t* next = &world->first_bound; *next >= 0; next = &at(*next).next_bound) {
+    if (*next != socket) continue;
+    *next = at(socket).next_bound;
+    return;
+  }
+}
+
 int bind(int socket, std::uint32_t ip, std::uint16_t port) {
   Socket& mine = at(socket);
   if (ip != 0 && host_of(ip, mine.host) != mine.host) return -EADDRNOTAVAIL;
@@ -111,6 +117,10 @@ int bind(int socket, std::uint32_t ip, std::uint16_t port) {
     port = free_port(mine, ip);
   else if (port_is_taken(mine, ip, port))
     return -EADDRINUSE;
+  if (mine.own_port == 0) {
+    mine.next_bound = world->first_bound;
+    world->first_bound = socket;
+  }
   mine.own_ip = ip;
   mine.own_port = port;
   return 0;
@@ -141,6 +151,7 @@ int connect(int socket, std::uint32_t ip, std::uint16_t port) {
   if (mine.state == Socket::State::kOpen) return -EISCONN;
   if (mine.state != Socket::State::kFresh) return -EALREADY;
   const int host = host_of(ip, mine.host);
+  leave_port(socket);
   if (mine.own_ip == 0)
     mine.own_ip =
         (ip >> 24) == 127 ? kLoopback : address_of(mine.host, host < 0 ? 0 : ip >> 16 & 0xff);

@@ -270,6 +270,7 @@ void release(int socket) {
     i = next;
   }
   close_stream(socket);
+  leave_port(socket);
   free_segments(mine);
   clear(socket);
   mine.next = world->free_socket;

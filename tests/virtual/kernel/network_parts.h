@@ -27,5 +27,7 @@ void break_off(Socket& socket, int error);
 /// What has arrived by now becomes readable.
 void deliver(Socket& socket);
 void on_connecting(int client);
+/// Others may bind to the socket's port.
+void leave_port(int socket);
 
 }  // namespace tutti::virt::net

@@ -127,6 +127,7 @@ struct Socket {
   bool end_ready = false;
   std::int32_t waiting_first = -1, waiting_last = -1;  // A listener's sockets to accept.
   std::int32_t next = -1;                              // In such a list, or of free sockets.
+  std::int32_t next_bound = -1;                        // In World::first_bound.
 };
 
 /// What a run may do to its ranks, drawn from the seed.
@@ -228,6 +229,7 @@ struct World {
   std::int32_t most_processes = 0, process_count = 0;
   std::int32_t most_descriptors = 0, most_items = 0;
   std::int32_t most_sockets = 0, socket_count = 0, free_socket = -1;
+  std::int32_t first_bound = -1;  // Sockets that have a port of their own and no connection.
   std::int32_t most_segments = 0, segment_count = 0, free_segment = -1;
   std::int32_t most_events = 0, event_count = 0, runnable_count = 0;
   std::uint32_t segment_bytes = 0;
