@@ -368,6 +368,7 @@ Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCo
   std::vector<Candidate> usable;
   std::ranges::copy_if(list, std::back_inserter(usable),
                        [](const Candidate& one) { return one.refused.empty(); });
+  if (usable.empty()) return nothing_left(list, request);  // None could be estimated.
   return usable;
 }
 

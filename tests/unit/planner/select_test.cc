@@ -334,5 +334,20 @@ TEST_CASE("many ranks: a choice is made of what can be estimated in bounded time
   }
 }
 
+TEST_CASE("a job of many ranks gets a plan, or an error that says why not") {
+  const PlannerInputs inputs;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    Request request;
+    request.shape = {static_cast<Collective>(i), 256, 0};
+    request.bytes = 4096;
+    INFO(to_string(request.shape.collective));
+    const auto found = contenders(request, inputs);
+    if (found)
+      CHECK(found->front().refused.empty());
+    else
+      CHECK(found.error().what.find(to_string(request.shape.collective)) != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::planner
