@@ -83,8 +83,13 @@ cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
   TUTTI_SIMT_FIND(stream, handle);
   return answer(flags, stream->flags);
 }
+// In a capture an error, which ends it: seen with CUDA on an H200.
 cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long* id) {
   TUTTI_SIMT_FIND(stream, handle);
+  if (stream->capture != nullptr) {
+    invalidate(*stream->capture);
+    return failed(cudaErrorStreamCaptureUnsupported);
+  }
   return answer(id, stream->id);
 }
 cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {

@@ -351,5 +351,16 @@ TEST_CASE("a driver's function that is not there is no error of the question") {
   }
 }
 
+TEST_CASE("to ask for the id of a stream that is captured ends its capture") {
+  const cudaStream_t stream = new_stream(0);
+  unsigned long long id = 0;
+  OK(cudaStreamGetId(stream, &id));
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  CHECK(cudaStreamGetId(stream, &id) == cudaErrorStreamCaptureUnsupported);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
+  OK(cudaStreamDestroy(stream));
+}
+
 }  // namespace
 }  // namespace tutti

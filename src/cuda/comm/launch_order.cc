@@ -10,38 +10,45 @@ Status CudaEvent::make() {
   return ok();
 }
 Status LaunchOrder::make() {
-  for (CudaEvent* event : {&launched_.event, &in_capture_.event, &join_})
-    TUTTI_RETURN_IF_ERROR(event->make());
+  for (CudaEvent* event : {&launched_, &in_capture_, &join_}) TUTTI_RETURN_IF_ERROR(event->make());
   return ok();
 }
 
 Status LaunchOrder::enter(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long capture_id = 0, stream_id = 0;
+  unsigned long long capture_id = 0;
   TUTTI_RETURN_IF_ERROR(exec::cuda_status(cudaStreamGetCaptureInfo(stream, &status, &capture_id),
                                           "asking a stream whether it is captured"));
+  if (status == cudaStreamCaptureStatusActive) return enter_captured(stream, capture_id);
+  unsigned long long stream_id = 0;
   TUTTI_RETURN_IF_ERROR(
       exec::cuda_status(cudaStreamGetId(stream, &stream_id), "asking for a stream's id"));
-  const bool capturing = status == cudaStreamCaptureStatusActive;
-  current_ = capturing ? &in_capture_ : &launched_;
-  const bool same_stream = current_->there && current_->stream == stream_id;
-  current_->stream = stream_id;
-  if (!capturing) {
-    // A replay may have come since, on another stream.
-    return same_stream && !captured_ ? ok() : launched_.event.hold(stream);
-  }
-  const bool first = !in_capture_.there || capture_id != capture_;
+  const bool same_stream = there_ && stream_ == stream_id;
+  current_ = &launched_;
+  stream_ = stream_id;
+  // A replay may have come since, on another stream.
+  return same_stream && !captured_ ? ok() : launched_.hold(stream);
+}
+
+/// CUDA does not tell the id of a stream that is captured: asking ends the capture (CUDA 13 on an
+/// H200). So each call waits for the one before; on the same stream the graph gets nothing by that.
+Status LaunchOrder::enter_captured(cudaStream_t stream, unsigned long long capture) {
+  const bool first = capture != capture_;
+  current_ = &in_capture_;
   captured_ = true;
-  capture_ = capture_id;
-  if (first) return launched_.event.hold_by_graph(stream);
-  return same_stream ? ok() : in_capture_.event.hold(stream);
+  entered_ = capture;
+  return first ? launched_.hold_by_graph(stream) : in_capture_.hold(stream);
 }
 
 Status LaunchOrder::leave(cudaStream_t stream) {
   calls_.fetch_add(1, std::memory_order_relaxed);
-  current_->there = true;
-  if (current_ == &in_capture_) TUTTI_RETURN_IF_ERROR(launched_.event.record_by_graph(stream));
-  return current_->event.record(stream);
+  if (current_ == &in_capture_) {
+    capture_ = entered_;
+    TUTTI_RETURN_IF_ERROR(launched_.record_by_graph(stream));
+  } else {
+    there_ = true;
+  }
+  return current_->record(stream);
 }
 
 Status LaunchOrder::join(std::span<const cudaStream_t> streams) const {
@@ -54,7 +61,7 @@ Status LaunchOrder::join(std::span<const cudaStream_t> streams) const {
 
 Status LaunchOrder::fork(std::span<const cudaStream_t> streams) const {
   if (streams.size() < 2 || current_ == nullptr) return ok();  // Null: nothing was launched.
-  for (const cudaStream_t stream : streams) TUTTI_RETURN_IF_ERROR(current_->event.hold(stream));
+  for (const cudaStream_t stream : streams) TUTTI_RETURN_IF_ERROR(current_->hold(stream));
   return ok();
 }
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "cuda/driver/memory.h"
@@ -67,23 +68,23 @@ class LaunchOrder {
   Status fork(std::span<const cudaStream_t> streams) const;
 
   /// Waits for all calls but those that graphs replay.
-  Status synchronize() const { return launched_.event.synchronize(); }
+  Status synchronize() const { return launched_.synchronize(); }
   /// Whether these calls are done. Any thread, on the rank's device.
-  bool done() const { return launched_.event.done(); }
+  bool done() const { return launched_.done(); }
   /// Whether graphs may replay calls.
   bool captured() const { return captured_; }
   /// How many calls there were. Any thread.
   std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
 
  private:
-  struct Last {
-    CudaEvent event;
-    unsigned long long stream = 0;  // Its id: a handle may name another stream in another thread.
-    bool there = false;
-  };
-  Last launched_, in_capture_;      // The last of all calls; the last within the last capture.
-  Last* current_ = nullptr;         // The one of them that is being launched.
-  unsigned long long capture_ = 0;  // Which one the last capture was.
+  Status enter_captured(cudaStream_t stream, unsigned long long capture);
+
+  CudaEvent launched_, in_capture_;  // The last of all calls; the last within the last capture.
+  CudaEvent* current_ = nullptr;     // The one of them that is being launched.
+  bool there_ = false;               // There was a call that was not captured,
+  unsigned long long stream_ = 0;    // on the stream of this id: handles are used again.
+  unsigned long long entered_ = 0;   // The capture of the call that is being launched,
+  std::optional<unsigned long long> capture_;  // and of the last one that was.
   bool captured_ = false;
   CudaEvent join_;
   std::atomic<std::uint64_t> calls_{0};  // relaxed: only shown.
