@@ -3,8 +3,9 @@
 // figures. Simulations over the protocols "slots", "packed", "lines" and "multimem" and the choices
 // of device communicators (cuda/comm/select.h) are made of them.
 //
-// No GPU has been measured yet. Each figure says whose it is; perf/cuda_facts measures what is
-// marked with a star, and its figures replace these.
+// Each figure says whose it is. perf/cuda_facts measures what is marked with a star. So far it has
+// run on one H200 alone (docs/PERFORMANCE.md), where nothing crosses a link; its figures replace
+// these once there are those of several devices, since the two belong together.
 #pragma once
 
 namespace tutti::planner {

@@ -132,7 +132,9 @@ inline std::string run_norm(DeviceRanks& ranks, int n, const NormCase& norm, std
     std::string wrong;
     for (std::size_t i = 0; i < kCalls; ++i) {
       ranks.copy_in(rank, buffers[rank]->input, inputs[i][rank].data(), inputs[i][rank].size());
+      ranks.in_step();
       wrong += said(ranks.mesh().launch_rms_norm(static_cast<int>(rank), call, ranks.stream(rank)));
+      ranks.in_step();
       ranks.copy_out(rank, outputs[i][rank].data(), buffers[rank]->output, outputs[i][rank].size());
       ranks.copy_out(rank, sums[i][rank].data(), residuals[rank]->input, sums[i][rank].size());
     }
@@ -222,7 +224,9 @@ inline std::string run_sgd(DeviceRanks& ranks, int n, const SgdCase& sgd, std::u
     for (std::size_t i = 0; i < kCalls; ++i) {
       const Buffer& gradient = gradients[i][rank];
       ranks.copy_in(rank, buffers[rank]->input, gradient.data(), gradient.size());
+      ranks.in_step();
       wrong += said(ranks.mesh().launch_sgd(static_cast<int>(rank), call, ranks.stream(rank)));
+      ranks.in_step();
       ranks.copy_out(rank, results[i][rank].data(), buffers[rank]->output, gradient.size());
     }
     return wrong;

@@ -275,7 +275,9 @@ TEST_CASE("memory that was made for this process alone has a name that says so")
         !mapping->add(handle, kBytes))
       return "no memory";
     auto shown = exec::CudaExport::of(test::device_of(0), mapping->data() + 64, 1000);
-    if (!shown || shown->name().kind != exec::CudaHandleKind::kNone) return "it was exported";
+    if (!shown) return shown.error().to_string();
+    if (shown->name().kind != exec::CudaHandleKind::kNone)
+      return "it was exported as kind " + std::to_string(static_cast<int>(shown->name().kind));
     exec::CudaName elsewhere = shown->name();
     ++elsewhere.process[0];
     const auto opened = exec::CudaImport::open(test::device_of(0), elsewhere,

@@ -99,7 +99,9 @@ inline std::string run_messages(DeviceRanks& ranks, const MessageCase& test, std
         if (one->to == me)
           list.push_back({false, one->from, one->target.data() + one->target_at, one->bytes});
       }
+      ranks.in_step();
       wrong += said(ranks.mesh().launch_messages(me, std::move(list), ranks.stream(rank)));
+      ranks.in_step();
       for (const auto& one : all) {
         if (one->to == me)
           ranks.copy_out(rank, one->got[round].data(), one->target.data(), one->got[round].size());

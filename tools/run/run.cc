@@ -210,10 +210,12 @@ void define_run(CLI::App& app, int& exit_code) {
                    "Where: names or addresses, each with the ranks that it takes (a,b:4); without "
                    "-n, as many as that")
       ->type_name("LIST");
-  command->add_option("--rsh", options->rsh, "What starts a command on a host, as ssh does")
+  command
+      ->add_option("--rsh", options->rsh,
+                   "What starts a command on a host, as ssh does; default: ssh -T with options by "
+                   "which it asks for nothing and notices a host that vanishes")
       ->type_name("COMMAND")
-      ->envname("TUTTI_RSH")
-      ->capture_default_str();
+      ->envname("TUTTI_RSH");
   command
       ->add_option("--remote-tutti", options->remote_tutti,
                    "Where this command is on the hosts, if not where it is here")

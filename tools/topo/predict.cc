@@ -287,7 +287,8 @@ void define_topo_predict(CLI::App& app, int& exit_code) {
                     "Instead: the kernels' lanes, slots and tiles, with the evidence for each");
   command->add_flag("--json", options->json, "For programs");
   command->footer(
-      "No GPU has been measured: figures of kernels are those of planner/kernel_phases.h.\n"
+      "No links between GPUs have been measured: figures of kernels are those of\n"
+      "planner/kernel_phases.h.\n"
       "NCCL's are published runs, or its cost model where there are none (\"model\").\n"
       "plain: any buffers; mapped: registered memory; multi.: NVLink SHARP, sums in any order.\n"
       "x: how many times as fast as NCCL; *: over packed slots; +: over lines.\n\nExamples:\n"

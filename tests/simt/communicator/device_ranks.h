@@ -5,7 +5,9 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <barrier>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -259,6 +261,13 @@ class DeviceRanks {
     }
     return "";
   }
+  /// Within `each`: after the copies before a call, and after the call. Streams of a device share
+  /// hardware queues, of copies and of kernels. So nothing of a rank that waits for another rank's
+  /// call may come before what that call waits for. Seen on an H200, where calls waited so until
+  /// their deadline.
+  void in_step() {
+    if (step_ != nullptr) step_->arrive_and_wait();
+  }
   /// In a rank's stream, within `each`: to its device, and from there, which is there when `each`
   /// returns.
   void copy_in(std::size_t rank, void* to, const void* from, std::size_t bytes) {
@@ -288,7 +297,9 @@ class DeviceRanks {
         const Buffer& input = inputs[round][rank];
         Buffer& result = results[round][rank];
         copy_in(rank, buffers[rank]->input, input.data(), input.size());
+        in_step();
         wrong += said(launch(static_cast<int>(rank), call, streams_[rank]));
+        in_step();
         copy_out(rank, result.data(), call.output, result.size());
       }
       return wrong;
@@ -311,12 +322,18 @@ class DeviceRanks {
       cudaStreamCreateWithFlags(&streams_.emplace_back(), cudaStreamNonBlocking);
       pinned_.push_back(std::make_unique<PinnedCopies>());
     }
+    const auto& devices = options_.devices;
+    for (const int device : devices) {
+      if (std::ranges::count(devices, device) > 1 && step_ == nullptr)
+        step_ = std::make_unique<std::barrier<>>(std::ssize(devices));
+    }
   }
 
   exec::CudaMeshOptions options_;
   std::unique_ptr<exec::CudaMesh> mesh_;
   std::vector<cudaStream_t> streams_;
   std::vector<std::unique_ptr<PinnedCopies>> pinned_;  // By rank.
+  std::unique_ptr<std::barrier<>> step_;               // Where ranks share a device.
 };
 
 }  // namespace tutti::test
