@@ -10,23 +10,11 @@
 #include "support/catch.h"
 #include "support/plan_simulator.h"
 #include "support/plans.h"
+#include "support/plans_by_hand.h"
 
 using namespace tutti;
 
 namespace {
-
-plan::Plan read(std::string_view text) {
-  auto plan = plan::parse(text);
-  INFO((plan ? "" : plan.error().what));
-  REQUIRE(plan);
-  return *plan;
-}
-
-plan::Plan built(Collective collective, std::string_view name, int ranks) {
-  const Algorithm* algorithm = find_algorithm(collective, name);
-  REQUIRE(algorithm != nullptr);
-  return build(*algorithm, {collective, ranks, 0, 1});
-}
 
 // Sizes at the edges: fewer elements than pieces, one tile, more tiles than slots.
 void check_computes(const plan::Plan& plan, std::uint32_t slots, std::uint64_t seed) {
@@ -86,7 +74,7 @@ TEST_CASE("plans that devices fuse for their slots compute the same") {
 }
 
 TEST_CASE("fuse goes on without the stop in scratch") {
-  const plan::Plan plan = read(R"(
+  const plan::Plan plan = test::read_plan(R"(
 plan by_hand all_reduce ranks 2 pieces 1 contract deterministic
 rank 0 scratch 3
 lane 0
@@ -109,7 +97,7 @@ lane 0
 }
 
 TEST_CASE("fuse keeps scratch that is read again") {
-  const plan::Plan plan = read(R"(
+  const plan::Plan plan = test::read_plan(R"(
 plan by_hand broadcast ranks 1 pieces 2 contract deterministic
 rank 0 scratch 1
 lane 0
@@ -132,13 +120,13 @@ TEST_CASE("fuse gives no step more targets than the caller says") {
     INFO(to_string(algorithm->collective) << " " << algorithm->name);
     CHECK(most_targets(plan::fuse(plan, 4, 1)) == most_targets(plan));
   }
-  const plan::Plan two_shot = built(Collective::kAllReduce, "two_shot", 8);
+  const plan::Plan two_shot = test::built(Collective::kAllReduce, "two_shot", 8);
   CHECK(plan::fuse(two_shot, 4, 16).name == "two_shot+fuse");
   CHECK(plan::fuse(two_shot, 4, 7) == two_shot);
 }
 
 TEST_CASE("fuse keeps a slot's copy in scratch that is read twice") {
-  const plan::Plan plan = read(R"(
+  const plan::Plan plan = test::read_plan(R"(
 plan by_hand all_reduce ranks 2 pieces 1 contract deterministic
 rank 0 scratch 2
 lane 0
@@ -159,7 +147,7 @@ lane 0
 
 TEST_CASE("fuse does not join what would stand still") {
   // Joined, the reduction would need room in a slot that its receiver gives back after its own.
-  const plan::Plan plan = built(Collective::kAllReduce, "two_shot", 3);
+  const plan::Plan plan = test::built(Collective::kAllReduce, "two_shot", 3);
   const plan::Plan fused = plan::fuse(plan);
   check_computes(fused, 1, 1);
   // With memory in place of slots nothing is in the way: see the direct plan in

@@ -11,6 +11,7 @@
 #include "support/catch.h"
 #include "support/plan_simulator.h"
 #include "support/plans.h"
+#include "support/plans_by_hand.h"
 
 using namespace tutti;
 
@@ -65,19 +66,6 @@ bool only_touches(const plan::Plan& plan, const std::vector<int>& hosts) {
     }
   }
   return true;
-}
-
-plan::Plan read(std::string_view text) {
-  auto plan = plan::parse(text);
-  INFO((plan ? "" : plan.error().what));
-  REQUIRE(plan);
-  return *plan;
-}
-
-plan::Plan built(Collective collective, std::string_view name, int ranks) {
-  const Algorithm* algorithm = find_algorithm(collective, name);
-  REQUIRE(algorithm != nullptr);
-  return build(*algorithm, {collective, ranks, 0, 1});
 }
 
 }  // namespace
@@ -214,7 +202,7 @@ TEST_CASE("one rank has nobody to be lowered for") {
 }
 
 TEST_CASE("plans that don't verify are not lowered, and fuse leaves them alone") {
-  plan::Plan plan = built(Collective::kAllReduce, "two_shot", 3);
+  plan::Plan plan = test::built(Collective::kAllReduce, "two_shot", 3);
   plan.ranks[1].lanes[0].steps[0].peer = 1;
   CHECK(!plan::direct(plan));
   CHECK(!plan::read(plan));
@@ -223,7 +211,7 @@ TEST_CASE("plans that don't verify are not lowered, and fuse leaves them alone")
 }
 
 TEST_CASE("direct two-shot is one step and exit") {
-  const auto plan = plan::direct(built(Collective::kAllReduce, "two_shot", 3));
+  const auto plan = plan::direct(test::built(Collective::kAllReduce, "two_shot", 3));
   REQUIRE(plan);
   CHECK(plan->name == "two_shot+direct");
   CHECK(plan->entry_barrier);
@@ -239,11 +227,11 @@ TEST_CASE("direct two-shot is one step and exit") {
 
 TEST_CASE("direct plans of the flat algorithms have no slots left") {
   for (const int n : {2, 3, 5, 8}) {
-    for (const plan::Plan& plan :
-         {built(Collective::kAllReduce, "two_shot", n), built(Collective::kAllGather, "direct", n),
-          built(Collective::kReduceScatter, "direct", n),
-          built(Collective::kBroadcast, "direct", n),
-          built(Collective::kBroadcast, "two_shot", n)}) {
+    for (const plan::Plan& plan : {test::built(Collective::kAllReduce, "two_shot", n),
+                                   test::built(Collective::kAllGather, "direct", n),
+                                   test::built(Collective::kReduceScatter, "direct", n),
+                                   test::built(Collective::kBroadcast, "direct", n),
+                                   test::built(Collective::kBroadcast, "two_shot", n)}) {
       INFO(plan.name << " on " << n);
       const auto lowered = plan::direct(plan);
       REQUIRE(lowered);
@@ -251,7 +239,7 @@ TEST_CASE("direct plans of the flat algorithms have no slots left") {
       CHECK(!has_place(*lowered, plan::Place::kScratch));
     }
     // In place, everybody would overwrite what the others still read.
-    CHECK(!plan::direct(built(Collective::kAllReduce, "one_shot", n)));
+    CHECK(!plan::direct(test::built(Collective::kAllReduce, "one_shot", n)));
   }
 }
 
@@ -286,7 +274,7 @@ TEST_CASE("plans for the kernel only copy, and go one way: reads, or writes to a
 }
 
 TEST_CASE("where one of two ranks would wait for the other, each moves half of every message") {
-  const auto plan = plan::read(built(Collective::kBroadcast, "direct", 2), true);
+  const auto plan = plan::read(test::built(Collective::kBroadcast, "direct", 2), true);
   REQUIRE(plan);
   CHECK(plan->name == "direct+share");
   CHECK(plan::to_text(*plan, Rank{0}) ==
@@ -317,7 +305,7 @@ TEST_CASE("the flat algorithms that copy need no slots where the kernel copies")
        {Collective::kAllGather, Collective::kBroadcast, Collective::kGather, Collective::kScatter,
         Collective::kAllToAll}) {
     for (const int n : {2, 3, 8}) {
-      const auto reading = plan::read(built(collective, "direct", n));
+      const auto reading = plan::read(test::built(collective, "direct", n));
       INFO(to_string(collective) << " on " << n);
       REQUIRE(reading);
       CHECK(!has_place(*reading, plan::Place::kSlot));
@@ -326,7 +314,7 @@ TEST_CASE("the flat algorithms that copy need no slots where the kernel copies")
 }
 
 TEST_CASE("who does the work in a direct broadcast") {
-  const auto plan = plan::direct(built(Collective::kBroadcast, "direct", 3));
+  const auto plan = plan::direct(test::built(Collective::kBroadcast, "direct", 3));
   REQUIRE(plan);
   CHECK(plan::to_text(*plan, Rank{2}) ==
         "rank 2\n lane 0\n  move 0: input(0)[0] -> output[0]\n  signal 0\n");
@@ -334,7 +322,7 @@ TEST_CASE("who does the work in a direct broadcast") {
 
 TEST_CASE("multicast puts one slot where n-1 were") {
   for (const int n : {2, 3, 5, 8}) {
-    const plan::Plan one_shot = built(Collective::kAllReduce, "one_shot", n);
+    const plan::Plan one_shot = test::built(Collective::kAllReduce, "one_shot", n);
     const auto plan = plan::multicast(one_shot);
     REQUIRE(plan);
     CHECK(plan->name == "one_shot+multicast");
@@ -342,11 +330,11 @@ TEST_CASE("multicast puts one slot where n-1 were") {
     CHECK(plan->ranks[0].lanes[0].locations.size() ==
           one_shot.ranks[0].lanes[0].locations.size() - static_cast<std::size_t>(n - 2));
   }
-  CHECK(!plan::multicast(built(Collective::kAllReduce, "ring", 4)));
+  CHECK(!plan::multicast(test::built(Collective::kAllReduce, "ring", 4)));
 }
 
 TEST_CASE("multicast gathers the slots of moves that repeat their source") {
-  const plan::Plan plan = read(R"(
+  const plan::Plan plan = test::read_plan(R"(
 plan by_hand broadcast ranks 3 pieces 1 contract deterministic
 rank 0
 lane 0
@@ -368,7 +356,7 @@ lane 0
 }
 
 TEST_CASE("multicast with slots of different forms stays slots") {
-  const plan::Plan plan = read(R"(
+  const plan::Plan plan = test::read_plan(R"(
 plan by_hand all_reduce ranks 3 pieces 1 contract deterministic
 rank 0
 lane 0
@@ -393,7 +381,7 @@ lane 0
 }
 
 TEST_CASE("replicate gives each lane its share of every piece") {
-  const plan::Plan plan = read(R"(
+  const plan::Plan plan = test::read_plan(R"(
 plan by_hand all_gather ranks 1 pieces 2 contract deterministic
 rank 0 scratch 2
 lane 0
