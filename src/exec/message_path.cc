@@ -48,7 +48,7 @@ bool MessagePath::find_stuck() {
 void MessagePath::end(const Error& failure) {
   Error own = watchdog_.with_place(failure);
   const bool first = board_.region().abort(own);
-  if (board_.team().remote_link != nullptr) board_.team().remote_link->progress();
+  watchdog_.pass_on_abort();
   give_up();
   // Another rank may have reported first: then error_of repeats its report.
   if (first || own.code == Code::kMismatch) failure_ = std::move(own);

@@ -12,12 +12,23 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a rank that aborts outside of a call tries to tell the others.
+// How long a rank tries to tell the others that the communicator is over.
 constexpr std::chrono::milliseconds kLongestGoodbye{100};
 // After this time a rank tells the others which rank it waits for.
 constexpr std::chrono::milliseconds kLongWait{1000};
 constexpr std::chrono::milliseconds kLookPause{50};
 constexpr std::int64_t kHealthCheckMs = 20;
+
+/// Once a call has failed nobody drives the link. So what the network does not take at once (its
+/// buffers are full) would stay here, and the others would wait until their deadlines.
+void send_abort(RemoteLink& link) {
+  const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
+  for (link.progress(); link.pending();) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= last) return;
+    if (!link.progress()) link.sleep(last - now);
+  }
+}
 
 }  // namespace
 
@@ -46,11 +57,8 @@ void Watchdog::abort(const Error& error) {
   if (aborting_.exchange(true, std::memory_order_seq_cst)) return;
   // A thread that executes something passes the abort on by itself.
   if (link_users_.load(std::memory_order_seq_cst) == 0) {
-    const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
     try {
-      do {
-        remote_link->progress();
-      } while (remote_link->pending() && std::chrono::steady_clock::now() < last);
+      send_abort(*remote_link);
     } catch (const std::bad_alloc&) {  // The others see this rank's end, or their deadline.
     }
   }
@@ -62,7 +70,7 @@ void Watchdog::pass_on_abort() const {
   if (remote_link == nullptr) return;
   remote_link->flush();  // To tell the others, before `keep` may end a connection.
   remote_link->keep();   // Return the buffers to the caller.
-  remote_link->progress();
+  send_abort(*remote_link);
 }
 
 Error Watchdog::report(Error error) {
