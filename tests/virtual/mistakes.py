@@ -34,8 +34,8 @@ MISTAKES = [
      [("  if (team().remote_link != nullptr || board_.region().ending()) return leave();",
        "  if (team().remote_link != nullptr) return leave();"),
       ("  // No rank returns ok for a call that another rank was told has failed.\n"
-       "  if (board_.region().ending()) [[unlikely]]\n    return end_by_abort();\n  flight_.end_ok();",
-       "  flight_.end_ok();")], "ok after an abort"),
+       "  if (board_.region().ending()) [[unlikely]]\n    return end_by_abort();\n  return end_ok();",
+       "  return end_ok();")], "ok after an abort"),
 ]
 
 
