@@ -91,8 +91,8 @@ std::string own_head(Part part, Level level) {
 }
 
 const HeldAcrossFork console_held(ForkOrder::kLog, []() -> std::mutex& {
-  // A thread that makes one of these at the time of a fork would leave it unmade in the child, where
-  // the first line waits for that thread: so the fork waits instead.
+  // A thread that makes one of these at the time of a fork would leave it unmade in the child,
+  // where the first line waits for that thread: so the fork waits instead.
   static_cast<void>(form());
   static_cast<void>(levels());
   return spdlog::details::console_mutex::mutex();
