@@ -106,8 +106,9 @@ inline exec::Call Communicator::State::make_call(Collective collective, const vo
   exec::Call call;
   call.collective = collective;
   call.type = type;
-  call.op = reduction.op;
-  call.root = root;
+  // What a collective ignores is not part of the call: ranks may differ in it.
+  call.op = reduces(collective) ? reduction.op : ReduceOp::kSum;
+  call.root = has_root(collective) ? root : 0;
   call.input = static_cast<const std::byte*>(input);
   call.output = static_cast<std::byte*>(output);
   call.count = count;

@@ -272,6 +272,34 @@ TEST_CASE("most ranks know whose call is the odd one") {
   }
 }
 
+TEST_CASE("ranks may differ in what a collective ignores") {
+  for (const Transport* transport : transports_here()) {
+    auto comms = Communicator::in_process(2, settings_of(transport->name));
+    if (!comms) FAIL(comms.error().to_string());
+    const std::string wrong = on_all_ranks(*comms, [&](Communicator& comm) -> std::string {
+      const int me = comm.rank().value;
+      const Reduction reduction(me == 0 ? ReduceOp::kSum : ReduceOp::kMax);
+      for (int i = 0; i < kCollectiveCount; ++i) {
+        const auto collective = static_cast<Collective>(i);
+        const float input[2] = {1, 1};
+        float output[2] = {};
+        const Status done = comm.call({.collective = collective,
+                                       .input = input,
+                                       .output = output,
+                                       .count = 1,
+                                       .type = DataType::kFloat32,
+                                       .reduction = reduces(collective) ? Reduction() : reduction,
+                                       .root = Rank{has_root(collective) ? 1 : me}});
+        if (!done) return done.error().to_string();
+      }
+      return "";
+    });
+    INFO(transport->name);
+    CHECK(wrong == "");
+    leave(*comms);
+  }
+}
+
 TEST_CASE("some ranks in place and others not is right") {
   std::mt19937_64 random(Catch::rngSeed());
   for (const Transport* transport : transports_here()) {
