@@ -216,7 +216,7 @@ tutti_result_t tutti_comm_shrink(tutti_comm_t comm, const int* excluded, int exc
     if (excluded_count > 0 && excluded == nullptr)
       return invalid(name, "`excluded` is NULL, but `excluded_count` is not 0");
     std::vector<Rank> out;
-    for (int i = 0; i < excluded_count; ++i) out.emplace_back(excluded[i]);
+    for (int i = 0; i < excluded_count; ++i) out.push_back(Rank{excluded[i]});
     TUTTI_TRY(auto made, whole.shrink(out));
     *shrunk = std::make_unique<tutti_comm>(std::move(made.communicator)).release();
     for (std::size_t rank = 0; rank < made.members.size() && members != nullptr; ++rank)
