@@ -185,6 +185,10 @@ std::optional<double> simulate_us(const Algorithm& algorithm, const Request& req
                       recording);
 }
 
+double rough_us(const Algorithm& algorithm, const Request& request, const PlannerInputs& inputs) {
+  return rough_us(algorithm, request, cost_model(request, inputs));
+}
+
 std::optional<double> estimate_us(const Algorithm& algorithm, const Request& request,
                                   const PlannerInputs& inputs) {
   const EstimateKey key = key_of(&algorithm, request, inputs);

@@ -165,6 +165,12 @@ class HostPlanCosts final : public PlanCosts {
     return planner::estimate_us(*candidate.algorithm, asked, inputs_);
   }
 
+  double rough_us(const Candidate& candidate, const Request& request) const override {
+    Request asked = request;
+    asked.bytes = size_class(request.bytes);
+    return planner::rough_us(*candidate.algorithm, asked, inputs_);
+  }
+
  private:
   const PlannerInputs& inputs_;
 };
@@ -287,14 +293,23 @@ Result<std::vector<Candidate>> listed(const Request& request, const PlanCosts& c
 
 /// Puts in times, and in order what estimates decide.
 void estimate(std::vector<Candidate>& list, const Request& request, const PlanCosts& costs) {
+  std::vector<Candidate*> too_large;
   for (Candidate& candidate : list) {
     if (!candidate.refused.empty() || candidate.microseconds > 0) continue;
-    if (const auto us = costs.estimate_us(candidate, request)) {
+    if (const auto us = costs.estimate_us(candidate, request))
       candidate.microseconds = *us;
-    } else if (candidate.evidence == Evidence::kEstimated) {
-      candidate.refused =
+    else if (candidate.evidence == Evidence::kEstimated)
+      too_large.push_back(&candidate);
+  }
+  // Rough times and estimates can't be compared, so rough ones are for calls that have no others.
+  const auto large = static_cast<std::ptrdiff_t>(too_large.size());
+  const bool none_known = std::ranges::count_if(list, is_plan) == large;
+  for (Candidate* candidate : too_large) {
+    if (none_known)
+      candidate->microseconds = costs.rough_us(*candidate, request);
+    else
+      candidate->refused =
           fmt::format("{} ranks take too many steps to estimate it", request.shape.rank_count);
-    }
   }
   std::ranges::stable_sort(list, {}, [](const Candidate& candidate) {
     const bool refused = !candidate.refused.empty();
@@ -368,7 +383,6 @@ Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCo
   std::vector<Candidate> usable;
   std::ranges::copy_if(list, std::back_inserter(usable),
                        [](const Candidate& one) { return one.refused.empty(); });
-  if (usable.empty()) return nothing_left(list, request);  // None could be estimated.
   return usable;
 }
 

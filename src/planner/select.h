@@ -68,6 +68,8 @@ class PlanCosts {
   /// How long a candidate takes; none: it has too many steps.
   virtual std::optional<double> estimate_us(const Candidate& candidate,
                                             const Request& request) const = 0;
+  /// A time for every candidate, to compare those that all have too many steps.
+  virtual double rough_us(const Candidate& candidate, const Request& request) const = 0;
 };
 
 /// All candidates of the request's collective, best first, refused ones last, in the order of the
@@ -77,7 +79,8 @@ Result<std::vector<Candidate>> candidates(const Request& request, const PlannerI
 
 /// Those among them that can be taken, but the eager path, best first; never without a plan. With a
 /// source that decides, the first is the best, and nothing is estimated. kInvalidArgument: nothing
-/// is left.
+/// is left. Where there are so many ranks that none can be estimated, rough times put them in
+/// order.
 Result<std::vector<Candidate>> usable_plans(const Request& request, const PlanCosts& costs);
 
 /// The plans that are worth trying, best first: one, if that is known to be best, or blocks differ
@@ -92,7 +95,13 @@ std::optional<double> estimate_us(const Algorithm& algorithm, const Request& req
                                   const PlannerInputs& inputs);
 inline constexpr std::size_t kMostEstimated = std::size_t{1} << 17;
 
-/// The same, not remembered; a recording gets what happens when.
+/// The same from one rank's plan, however many steps all have: the rank's messages one after
+/// another, and what it shares as if all ranks had the same. Within a factor of two where they do,
+/// but not for trees, whose depth one rank does not show.
+double rough_us(const Algorithm& algorithm, const Request& request, const plan::CostModel& model);
+double rough_us(const Algorithm& algorithm, const Request& request, const PlannerInputs& inputs);
+
+/// As estimate_us, not remembered; a recording gets what happens when.
 std::optional<double> simulate_us(const Algorithm& algorithm, const Request& request,
                                   const PlannerInputs& inputs, plan::Recording* recording);
 

@@ -113,6 +113,10 @@ std::optional<double> DevicePlanCosts::estimate_us(const Candidate& candidate,
   return time_of(*candidate.algorithm, request, layout);
 }
 
+double DevicePlanCosts::rough_us(const Candidate& candidate, const Request& request) const {
+  return planner::rough_us(*candidate.algorithm, request, model_);
+}
+
 DeviceRecipe DevicePlanCosts::recipe(const Candidate& candidate, const Request& request) const {
   if (candidate.copy_engines) return {copies_recipe(*candidate.algorithm, request)};
   // Layouts that are slower than the candidate are none.

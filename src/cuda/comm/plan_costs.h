@@ -39,6 +39,7 @@ class DevicePlanCosts final : public PlanCosts {
                       const Request& request) const override;
   std::optional<double> estimate_us(const Candidate& candidate,
                                     const Request& request) const override;
+  double rough_us(const Candidate& candidate, const Request& request) const override;
   std::optional<std::string> copy_engines_refusal(const Request& request) const override;
 
   /// Finds the fastest of all plans that kernels can run, and gives up on others as soon as they

@@ -2,6 +2,7 @@
 #include "planner/select.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "support/catch.h"
@@ -334,18 +335,53 @@ TEST_CASE("many ranks: a choice is made of what can be estimated in bounded time
   }
 }
 
-TEST_CASE("a job of many ranks gets a plan, or an error that says why not") {
-  const PlannerInputs inputs;
+constexpr double kForever = std::numeric_limits<double>::infinity();
+
+/// So many ranks on one host, or eight on each.
+PlannerInputs inputs_of(Request& request, bool hosts) {
+  PlannerInputs inputs;
+  if (!hosts) return inputs;
+  request.shape.groups = 8;
+  for (int rank = 0; rank < request.shape.rank_count; ++rank) inputs.hosts.of.push_back(rank / 8);
+  return inputs;
+}
+
+TEST_CASE("a job of many ranks gets a plan") {
+  const bool hosts = GENERATE(false, true);
   for (int i = 0; i < kCollectiveCount; ++i) {
     Request request;
     request.shape = {static_cast<Collective>(i), 256, 0};
-    request.bytes = 4096;
-    INFO(to_string(request.shape.collective));
+    request.bytes = GENERATE(std::size_t{256}, std::size_t{1} << 26);
+    const PlannerInputs inputs = inputs_of(request, hosts);
+    INFO(to_string(request.shape.collective) << ", hosts: " << hosts);
     const auto found = contenders(request, inputs);
-    if (found)
-      CHECK(found->front().refused.empty());
-    else
-      CHECK(found.error().what.find(to_string(request.shape.collective)) != std::string::npos);
+    if (!found) FAIL(found.error().to_string());
+    CHECK(found->front().refused.empty());
+    CHECK(found->front().microseconds > 0);
+  }
+}
+
+TEST_CASE("rough times choose plans that are nearly as fast as those that estimates choose") {
+  const bool hosts = GENERATE(false, true);
+  const std::size_t bytes = GENERATE(std::size_t{64}, std::size_t{1} << 16, std::size_t{1} << 22);
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    Request request;
+    request.shape = {static_cast<Collective>(i), 64, 0};
+    if (has_root(request.shape.collective)) continue;  // Their plans have few steps.
+    request.bytes = bytes;
+    const PlannerInputs inputs = inputs_of(request, hosts);
+    double least_rough = kForever, of_roughly_best = kForever, best = kForever;
+    for (const Candidate& one : listed(request, inputs)) {
+      if (one.eager || !one.refused.empty()) continue;
+      const auto us = estimate_us(*one.algorithm, request, inputs);
+      if (!us) continue;
+      const double rough = rough_us(*one.algorithm, request, inputs);
+      if (rough < least_rough) least_rough = rough, of_roughly_best = *us;
+      best = std::min(best, *us);
+    }
+    INFO(to_string(request.shape.collective) << ", " << bytes << " bytes, hosts: " << hosts);
+    CHECK(best < kForever);
+    CHECK(of_roughly_best <= 2 * best);
   }
 }
 
