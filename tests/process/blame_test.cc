@@ -55,7 +55,7 @@ TEST_CASE("a call that fails while a stopped rank is in its buffers says so") {
   settings.transport = "shared_memory";
   settings.timeout = 1500ms;
   bool said = false;
-  for (int round = 0; round < 8 && !said; ++round) {  // It may be stopped between two calls.
+  for (int round = 0; round < 24 && !said; ++round) {  // It may be stopped between two calls.
     const ScratchDirectory meeting;
     Processes processes(3, [&](int rank) -> std::string {
       auto comm = join(meeting, rank, 3, settings);

@@ -267,7 +267,7 @@ TEST_CASE("leaving waits for nothing else that the device does, and spoils no ca
     cudaMemGetInfo(&after, &total);
     left.set_value();
   }
-  CHECK(before == after);
+  CHECK(before <= after);  // As above.
   for (const cudaStream_t stream : {busy, captured}) {
     CHECK(said(cudaStreamSynchronize(stream)) == "");
     cudaStreamDestroy(stream);
