@@ -179,7 +179,7 @@ Estimate Estimator::run(std::size_t count, Recording* recording, std::uint32_t m
   const auto [each, largest, tile, tiles] = cut(count, most_lanes);
   const std::size_t half = std::clamp<std::size_t>(
       parts_->most_events / 3 / std::max<std::size_t>(1, parts_->steps * each), 1, kMostTiles / 2);
-  const auto recorded = [&](const Estimate& estimate) {
+  const auto recorded = [recording, tiles = tiles](const Estimate& estimate) {
     if (recording != nullptr) {
       recording->microseconds = estimate.microseconds;
       recording->of_tiles = tiles;
