@@ -129,6 +129,7 @@ class TUTTI_API Communicator {
   static Result<std::vector<Communicator>> in_process(int rank_count,
                                                       const Settings& settings = {});
 
+  /// One that was moved from has rank -1 of 0, and its calls are kInvalidArgument.
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();
@@ -302,6 +303,8 @@ class TUTTI_API Communicator {
  private:
   friend struct Insides;  // comm/state.h, for what comes with the library.
   explicit Communicator(std::unique_ptr<State> state);
+  /// The error, if it was moved from.
+  Status usable(std::string_view function) const;
   Status call(Collective collective, const void* input, void* output, std::size_t count,
               DataType type, const Reduction& reduction = {}, Rank root = Rank{0});
   Result<Work> start(Collective collective, const void* input, void* output, std::size_t count,

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include "tutti/export.h"
 #include "tutti/types.h"
@@ -58,6 +57,12 @@ struct [[nodiscard]] TUTTI_API Error {
   std::string to_string() const;
 };
 
+namespace detail {
+/// Prints the error to stderr, and ends the process with exit code 1 without destructors, which
+/// might wait for ranks that are gone. What is buffered for files is written.
+[[noreturn]] TUTTI_API void end_process(const Error& error) noexcept;
+}  // namespace detail
+
 /// Success, or an Error. One pointer wide, so that the hot path returns it in a register. Making
 /// one never throws: without memory for the Error only its code and its ranks are kept, and the
 /// text is "out of memory".
@@ -78,6 +83,11 @@ class [[nodiscard]] TUTTI_API Status {
   /// and finds none now, is a copy of this thread's own, which the eighth such call replaces.
   Error& error() { return (word_ & kBare) == 0 ? *stored(word_) : restore(); }
   const Error& error() const { return (word_ & kBare) == 0 ? *stored(word_) : bare(word_); }
+  /// For programs that have no use for an error: it is printed, and the process ends with 1.
+  void value() const {
+    if (word_ != 0) [[unlikely]]
+      detail::end_process(error());
+  }
 
  private:
   using Word = std::uintptr_t;
@@ -107,6 +117,19 @@ class [[nodiscard]] Result {
   const T* operator->() const { return &*value_; }
   Error& error() { return error_.value(); }
   const Error& error() const { return error_.value(); }
+  /// The value; as Status::value, if there is none.
+  T& value() & {
+    if (!value_) detail::end_process(*error_);
+    return *value_;
+  }
+  const T& value() const& {
+    if (!value_) detail::end_process(*error_);
+    return *value_;
+  }
+  T&& value() && {
+    if (!value_) detail::end_process(*error_);
+    return *std::move(value_);
+  }
 
  private:
   std::optional<T> value_;

@@ -1,5 +1,8 @@
 // File: tutti/types.h: the vocabulary that every other file speaks.
 #pragma once
+#if __cplusplus < 202002L
+#error "Tutti's C++ headers need C++20: -std=c++20. tutti/tutti.h is for C and for older C++."
+#endif
 #include <compare>
 #include <cstddef>
 #include <cstdint>

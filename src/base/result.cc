@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <new>
 
@@ -37,6 +39,13 @@ struct Shown {
 thread_local constinit Shown shown{};
 
 }  // namespace
+
+void detail::end_process(const Error& error) noexcept {
+  std::fflush(nullptr);
+  const std::string text = error.to_string();
+  std::fprintf(stderr, "%s\n", text.c_str());
+  std::_Exit(1);
+}
 
 Status::Word Status::keep(Error&& error) noexcept {
   const auto code = static_cast<std::uint64_t>(error.code) & kMostCode;

@@ -35,8 +35,17 @@ Error Communicator::State::ended_by(std::string_view function,
   return error;
 }
 
-Rank Communicator::rank() const { return state_->me; }
-int Communicator::rank_count() const { return state_->rank_count; }
+Rank Communicator::rank() const { return state_ != nullptr ? state_->me : Rank{}; }
+int Communicator::rank_count() const { return state_ != nullptr ? state_->rank_count : 0; }
+
+Status Communicator::usable(std::string_view function) const {
+  if (state_ != nullptr) return ok();
+  return walled(function, [&]() -> Status {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("{}: this communicator was moved from; call the one it became", function)};
+  });
+}
 
 Status Communicator::State::check(const exec::Call& call) const {
   const auto bad = [&](const std::string& what) {
@@ -117,17 +126,21 @@ Result<Work> Communicator::State::start(const exec::Call& call) {
 
 Status Communicator::call(Collective collective, const void* input, void* output, std::size_t count,
                           DataType type, const Reduction& reduction, Rank root) {
+  if (state_ == nullptr) [[unlikely]]
+    return usable(to_string(collective));
   return state_->run(collective, input, output, count, type, reduction, root.value);
 }
 
 Result<Work> Communicator::start(Collective collective, const void* input, void* output,
                                  std::size_t count, DataType type, const Reduction& reduction,
                                  Rank root) {
+  TUTTI_RETURN_IF_ERROR(usable(to_string(collective)));
   return state_->start(
       state_->make_call(collective, input, output, count, type, reduction, root.value));
 }
 
 Status Communicator::barrier() {
+  TUTTI_RETURN_IF_ERROR(usable("barrier"));
   exec::Call call =
       state_->make_call(Collective::kAllReduce, nullptr, nullptr, 0, DataType::kUint8, {}, 0);
   call.barrier = true;
@@ -143,6 +156,7 @@ Status Communicator::deregister_memory(void* data) {
 }
 
 void Communicator::abort(std::string_view reason) {
+  if (state_ == nullptr) return;
   Error error{Code::kAborted, "out of memory", state_->me, Rank{}};
   (void)walled("abort", [&] {
     error.what = reason;
@@ -189,7 +203,8 @@ std::string describe_state(const Communicator::State& state) {
 
 std::string Communicator::describe() const {
   std::string text;
-  (void)walled("describe", [&] {
+  (void)walled("describe", [&]() -> Status {
+    TUTTI_RETURN_IF_ERROR(usable("describe"));
     text = describe_state(*state_);
     return ok();
   });

@@ -26,6 +26,7 @@ Counters counters_of(const exec::flight::SeenTrack& track) {
 
 Result<Counters> Communicator::counters() const {
   return walled("counters", [&]() -> Result<Counters> {
+    TUTTI_RETURN_IF_ERROR(usable("counters"));
     const auto track = exec::flight::read_own(state_->executor->flight());
     if (!track) return Error{Code::kInternal, "counters: the record can't be read", state_->me};
     return counters_of(*track);
@@ -34,6 +35,7 @@ Result<Counters> Communicator::counters() const {
 
 Result<std::string> Communicator::flight_record() const {
   return walled("flight_record", [&]() -> Result<std::string> {
+    TUTTI_RETURN_IF_ERROR(usable("flight_record"));
     const auto track = exec::flight::read_own(state_->executor->flight());
     if (!track)
       return Error{Code::kInternal, "flight_record: the record can't be read", state_->me};

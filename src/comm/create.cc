@@ -408,6 +408,7 @@ Communicator Insides::made_of(std::unique_ptr<Communicator::State> state) {
 }
 
 Result<Communicator> Communicator::split(int color, int key) try {
+  TUTTI_RETURN_IF_ERROR(usable("split"));
   if (in_group())  // Its exchanges would only be noted, and end after their memory.
     return Error{Code::kInvalidArgument, "split: this thread has a group open; end it", rank()};
   struct Choice {

@@ -48,7 +48,10 @@ Result<std::string> explain_call(const Communicator::State& state, const Request
 }  // namespace
 
 Result<std::string> Communicator::explain(const Request& request) const {
-  return walled("explain", [&] { return explain_call(*state_, request); });
+  return walled("explain", [&]() -> Result<std::string> {
+    TUTTI_RETURN_IF_ERROR(usable("explain"));
+    return explain_call(*state_, request);
+  });
 }
 
 }  // namespace tutti

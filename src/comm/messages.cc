@@ -168,23 +168,28 @@ Result<Work> Communicator::State::start(const exec::Message& message) {
 }
 
 Status Communicator::send(const void* data, std::size_t count, DataType type, Rank to) {
+  TUTTI_RETURN_IF_ERROR(usable("send"));
   return state_->run(message_of(true, data, count, type, to));
 }
 
 Status Communicator::recv(void* data, std::size_t count, DataType type, Rank from) {
+  TUTTI_RETURN_IF_ERROR(usable("recv"));
   return state_->run(message_of(false, data, count, type, from));
 }
 
 Result<Work> Communicator::start_send(const void* data, std::size_t count, DataType type, Rank to) {
+  TUTTI_RETURN_IF_ERROR(usable("send"));
   return state_->start(message_of(true, data, count, type, to));
 }
 
 Result<Work> Communicator::start_recv(void* data, std::size_t count, DataType type, Rank from) {
+  TUTTI_RETURN_IF_ERROR(usable("recv"));
   return state_->start(message_of(false, data, count, type, from));
 }
 
 Result<Work> Communicator::start_recv_any(void* data, std::size_t count, DataType type, Rank& from,
                                           const std::atomic<bool>* needed) {
+  TUTTI_RETURN_IF_ERROR(usable("recv"));
   exec::Message message = message_of(false, data, count, type, Rank{exec::Message::kAnyPeer});
   message.source = &from;
   message.needed = needed;

@@ -111,6 +111,8 @@ Status check_for_host(const Request& request) {
 }  // namespace
 
 Status Communicator::call(const Request& request) {
+  if (state_ == nullptr) [[unlikely]]
+    return usable(to_string(request.collective));
   // The usual call is made where it is used: a Result of one would be copied twice.
   if (!request.vector_variant && request.algorithm.empty() && request.device_scale == nullptr)
       [[likely]] {
@@ -125,6 +127,7 @@ Status Communicator::call(const Request& request) {
 }
 
 Result<Work> Communicator::start(const Request& request) {
+  TUTTI_RETURN_IF_ERROR(usable(to_string(request.collective)));
   return state_->guarded(to_string(request.collective), [&]() -> Result<Work> {
     TUTTI_RETURN_IF_ERROR(check_for_host(request));
     TUTTI_TRY(const exec::Call call, state_->make_call(request));
@@ -134,6 +137,7 @@ Result<Work> Communicator::start(const Request& request) {
 
 Status Communicator::all_gather_v(const void* input, void* output, const Blocks& blocks,
                                   DataType type) {
+  TUTTI_RETURN_IF_ERROR(usable("all_gather_v"));
   return call({.collective = Collective::kAllGather,
                .input = input,
                .output = output,
@@ -145,6 +149,7 @@ Status Communicator::all_gather_v(const void* input, void* output, const Blocks&
 
 Status Communicator::reduce_scatter_v(const void* input, const Blocks& blocks, void* output,
                                       DataType type, Reduction reduction) {
+  TUTTI_RETURN_IF_ERROR(usable("reduce_scatter_v"));
   return call({.collective = Collective::kReduceScatter,
                .input = input,
                .output = output,

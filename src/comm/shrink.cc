@@ -66,13 +66,14 @@ Status shrink_to(const Communicator::State& whole, const Recovery::Attempt& atte
                                    attempt.exchange));
   made.give_up();
   made = {std::move(state), {}, completed};
-  for (const int rank : ranks) made.members.emplace_back(rank);
+  for (const int rank : ranks) made.members.push_back(Rank{rank});
   return ok();
 }
 
 }  // namespace
 
 Status Communicator::health() const {
+  TUTTI_RETURN_IF_ERROR(usable("health"));
   return state_->guarded("health", [&] {
     // acquire: as State::is_free.
     const bool idle = state_->queue->pending.load(std::memory_order_acquire) == 0;
@@ -81,6 +82,7 @@ Status Communicator::health() const {
 }
 
 void Communicator::revoke(std::string_view reason) {
+  if (state_ == nullptr) return;
   Error error{Code::kRevoked, "out of memory", state_->me, state_->me};
   (void)walled("revoke", [&] {
     error.what = fmt::format("{}; shrink makes a communicator of the ranks that are left", reason);
@@ -90,6 +92,7 @@ void Communicator::revoke(std::string_view reason) {
 }
 
 Result<Shrunk> Communicator::shrink(std::span<const Rank> excluded) {
+  TUTTI_RETURN_IF_ERROR(usable("shrink"));
   return state_->guarded("shrink", [&]() -> Result<Shrunk> {
     TUTTI_RETURN_IF_ERROR(may_recover(*state_, "shrink"));
     TUTTI_RETURN_IF_ERROR(check_excluded(*state_, excluded));
@@ -109,6 +112,7 @@ Result<Shrunk> Communicator::shrink(std::span<const Rank> excluded) {
 }
 
 Result<std::uint64_t> Communicator::agree(std::uint64_t flags) {
+  TUTTI_RETURN_IF_ERROR(usable("agree"));
   return state_->guarded("agree", [&]() -> Result<std::uint64_t> {
     TUTTI_RETURN_IF_ERROR(may_recover(*state_, "agree"));
     Progress::instance().drain(*state_->queue);
@@ -136,6 +140,7 @@ Result<std::uint64_t> Communicator::agree(std::uint64_t flags) {
 Result<Communicator> Communicator::grow(Rendezvous& rendezvous, int rank_count,
                                         std::string_view name) {
   return walled("grow", [&]() -> Result<Communicator> {
+    TUTTI_RETURN_IF_ERROR(usable("grow"));
     if (rank_count < state_->rank_count) {
       return Error{Code::kInvalidArgument,
                    fmt::format("grow: {} ranks are fewer than the {} that there are; shrink "
@@ -151,6 +156,7 @@ Result<Communicator> Communicator::grow(Rendezvous& rendezvous, int rank_count,
 
 Result<Communicator> Communicator::grow(const UniqueId& id, int rank_count) {
   return walled("grow", [&]() -> Result<Communicator> {
+    TUTTI_RETURN_IF_ERROR(usable("grow"));
     TUTTI_TRY(const auto rendezvous,
               unique_id_rendezvous(id, Deadline::after(state_->settings.timeout)));
     return grow(*rendezvous, rank_count);
