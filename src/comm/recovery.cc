@@ -24,9 +24,10 @@ constexpr int kMostFutile = 3;
 // Bytes that a rank may give to an exchange: as comm/exchange_over.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
-// The words of a board: operation, stage and excluded ranks; epoch; the latest epochs that were
-// committed; a hash of the members; pieces so far. Behind them the ranks that are taken for dead,
-// as bits (agreeing, done); an error (failed); else two pieces, each behind the bytes of its whole.
+// The words of a board: operation, stage, number and excluded ranks; epoch; the latest epochs that
+// were committed; a hash of the members; pieces so far. Behind them the ranks that are taken for
+// dead, as bits (agreeing, done); an error (failed); else two pieces, each behind the bytes of its
+// whole.
 constexpr std::size_t kWhat = 0, kEpoch = 1, kCommitted = 2, kMembers = 5, kPhase = 6, kBody = 7;
 constexpr std::size_t kBodyWords = exec::RecoveryBoard::kWords - kBody;
 constexpr std::size_t kPieceWords = kBodyWords / 2 - 1;
@@ -35,13 +36,22 @@ static_assert(kBodyWords * 64 >= 4096, "a bit for each rank");
 
 std::size_t piece_at(std::uint64_t phase) { return kBody + phase % 2 * (1 + kPieceWords); }
 
+std::string_view name_of(std::uint64_t operation) {
+  switch (static_cast<Recovery::Operation>(operation)) {
+    case Recovery::Operation::kShrink: return "shrink";
+    case Recovery::Operation::kAgree: return "agree";
+    case Recovery::Operation::kShare: return "share_id";
+  }
+  return "another function";
+}
+
 constexpr std::uint64_t bit_of(int rank) { return std::uint64_t{1} << (rank % 64); }
 std::size_t word_of(int rank) { return kBody + static_cast<std::size_t>(rank) / 64; }
 
 }  // namespace
 
 struct Recovery::Shown {
-  std::uint64_t operation, excluded, epoch, members, phase;
+  std::uint64_t operation, number, excluded, epoch, members, phase;
   Stage stage;
   const Words& words;
 
@@ -57,6 +67,7 @@ Recovery::Shown Recovery::shown_by(int rank) const {
   const std::uint64_t stage = what >> 8 & 255;
   return {
       what & 255,
+      what >> 16 & 0xffff,
       what >> 32,
       words[kEpoch],
       words[kMembers],
@@ -65,14 +76,11 @@ Recovery::Shown Recovery::shown_by(int rank) const {
       words};
 }
 
-Recovery::Recovery(exec::HostExecutor& executor, RecoveryHistory& history,
-                   std::chrono::milliseconds limit, Operation operation,
-                   std::span<const Rank> excluded)
+Recovery::Recovery(exec::HostExecutor& executor, RecoveryHistory& history, Options options)
     : board_(executor),
       history_(history),
-      limit_(limit),
-      operation_(operation),
-      name_(operation == Operation::kShrink ? "shrink" : "agree"),
+      options_(std::move(options)),
+      name_(name_of(static_cast<std::uint64_t>(options_.operation))),
       me_(executor.team().me),
       ranks_(executor.team().ranks),
       excluded_(static_cast<std::size_t>(ranks_)),
@@ -81,7 +89,7 @@ Recovery::Recovery(exec::HostExecutor& executor, RecoveryHistory& history,
       next_look_(start_),
       changed_(static_cast<std::size_t>(ranks_), start_) {
   history_.dead.resize(static_cast<std::size_t>(ranks_));
-  for (const Rank rank : excluded) excluded_[static_cast<std::size_t>(rank.value)] = true;
+  for (const Rank rank : options_.excluded) excluded_[static_cast<std::size_t>(rank.value)] = true;
   Hash hash;
   for (int rank = 0; rank < ranks_; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
@@ -118,7 +126,8 @@ Error Recovery::error(Code code, const std::string& what, int peer) const {
 
 void Recovery::show(Stage stage) {
   stage_ = stage;
-  mine_[kWhat] = static_cast<std::uint64_t>(operation_) | static_cast<std::uint64_t>(stage) << 8 |
+  mine_[kWhat] = static_cast<std::uint64_t>(options_.operation) |
+                 static_cast<std::uint64_t>(stage) << 8 | std::uint64_t{options_.number} << 16 |
                  std::uint64_t{excluded_hash_} << 32;
   mine_[kEpoch] = history_.epoch;
   std::copy(history_.committed.begin(), history_.committed.end(), mine_.begin() + kCommitted);
@@ -337,6 +346,8 @@ bool Recovery::check_time(Awaited& awaited) {
 void Recovery::survey() {
   if (!error_ && history_.aborts.load(std::memory_order_relaxed) != aborts_)
     error_ = error(Code::kAborted, fmt::format("rank {} called abort meanwhile", me_), me_);
+  if (!error_ && options_.stop.stop_requested())
+    error_ = error(Code::kAborted, fmt::format("rank {} gave the communicator up", me_), me_);
   for (int rank = 0; rank < ranks_ && !error_; ++rank) {
     if (rank == me_ || excluded_[static_cast<std::size_t>(rank)] || !board_.look(rank)) continue;
     changed_[static_cast<std::size_t>(rank)] = Clock::now();
@@ -351,16 +362,22 @@ void Recovery::survey(int rank) {
   const Shown theirs = shown_by(rank);
   taken_ = taken_ || has_committed(theirs, prepared_);
   if (taken_ || history_.dead[static_cast<std::size_t>(rank)]) return;
-  const bool same = theirs.operation == static_cast<std::uint64_t>(operation_);
+  const bool same = theirs.operation == static_cast<std::uint64_t>(options_.operation);
   if (theirs.active()) newest_ = std::max(newest_, theirs.epoch);
-  if (theirs.active() && theirs.epoch >= first_epoch_ && !same) {
-    const char* const other = operation_ == Operation::kAgree ? "shrink" : "agree";
-    error_ = error(Code::kMismatch, fmt::format("rank {} called {}", rank, other), rank);
+  // With another list it may be in another operation first, which excludes this rank.
+  const bool other = !same && theirs.excluded == excluded_hash_;
+  if (theirs.active() && theirs.epoch >= first_epoch_ && other) {
+    error_ = error(Code::kMismatch,
+                   fmt::format("rank {} called {}", rank, name_of(theirs.operation)), rank);
     return;
   }
   if (theirs.shows_dead()) take_dead(rank, theirs.words);
   restart_ = restart_ || newest_ > history_.epoch;
-  if (theirs.stage != Stage::kFailed || theirs.epoch < history_.epoch || error_) return;
+  if (!error_ && has_gone_on(theirs)) {
+    error_ = error(Code::kPeerFailed,
+                   fmt::format("rank {} has given it up and called it once more", rank), rank);
+  }
+  if (error_ || !has_failed(theirs)) return;
   const std::size_t bytes =
       std::min<std::uint64_t>(theirs.words[kBody], (kBodyWords - 1) * sizeof(std::uint64_t));
   const auto told =
@@ -370,6 +387,22 @@ void Recovery::survey(int rank) {
             fmt::format("{}: it failed at rank {}: {}", name_, rank,
                         why != nullptr ? why->what : "it does not say why"),
             Rank{me_}, why != nullptr && why->peer.value >= 0 ? why->peer : Rank{rank}};
+}
+
+bool Recovery::has_gone_on(const Shown& theirs) const {
+  const bool same = theirs.operation == static_cast<std::uint64_t>(options_.operation) &&
+                    theirs.excluded == excluded_hash_;
+  const auto ahead = static_cast<std::int16_t>(theirs.number - options_.number);
+  return options_.number != 0 && same && ahead > 0;
+}
+
+/// Whether that rank's failure ends this operation.
+bool Recovery::has_failed(const Shown& theirs) const {
+  if (theirs.stage != Stage::kFailed) return false;
+  const bool same = theirs.operation == static_cast<std::uint64_t>(options_.operation);
+  if (options_.number != 0 && same)
+    return theirs.excluded == excluded_hash_ && theirs.number == options_.number;
+  return theirs.epoch >= history_.epoch;
 }
 
 void Recovery::take_dead(int rank, const Words& words) {

@@ -20,7 +20,8 @@
 // members, and ends with an error.
 //
 // A rank that was taken for dead and comes late gets an error. Errors of one rank's attempt end the
-// operation on all ranks.
+// operation on all ranks. If operations have numbers, that holds for ranks that come to it later,
+// too.
 #pragma once
 #include <array>
 #include <atomic>
@@ -28,6 +29,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -50,7 +52,17 @@ struct RecoveryHistory {
 /// each other, and what an epoch consists of.
 class Recovery {
  public:
-  enum class Operation : std::uint8_t { kShrink = 1, kAgree = 2 };
+  enum class Operation : std::uint8_t { kShrink = 1, kAgree = 2, kShare = 3 };
+  struct Options {
+    Operation operation = Operation::kShrink;
+    std::chrono::milliseconds limit{0};
+    std::span<const Rank> excluded = {};  // Take no part, alike on all others.
+    /// Ends the operation on all ranks, and leaves the communicator as it is.
+    std::stop_token stop = {};
+    /// Which one it is of those with this list; 0: operations have no numbers. A rank that has gone
+    /// on to a later one has given this one up.
+    std::uint16_t number = 0;
+  };
   /// What an attempt is given. `exchange` and `look` are the Opening's; an error of theirs ends the
   /// attempt.
   struct Attempt {
@@ -60,10 +72,9 @@ class Recovery {
     std::function<Status()> look;
   };
 
-  /// `excluded`: ranks that take no part, alike on all others. An abort by this rank meanwhile ends
-  /// the operation on all ranks.
-  Recovery(exec::HostExecutor& executor, RecoveryHistory& history, std::chrono::milliseconds limit,
-           Operation operation, std::span<const Rank> excluded);
+  /// An abort by this rank meanwhile ends the operation on all ranks. `excluded` is read before the
+  /// constructor returns.
+  Recovery(exec::HostExecutor& executor, RecoveryHistory& history, Options options);
   ~Recovery();
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;
@@ -95,6 +106,8 @@ class Recovery {
   bool over() const { return taken_ || restart_ || error_.has_value(); }
   void survey();
   void survey(int rank);
+  bool has_gone_on(const Shown& theirs) const;
+  bool has_failed(const Shown& theirs) const;
   void take_dead(int rank, const Words& bits);
   void drop(int rank);
   void drop_gone();
@@ -109,8 +122,8 @@ class Recovery {
   exec::RecoveryBoard board_;
   RecoveryHistory& history_;
   const std::uint32_t aborts_ = history_.aborts.load(std::memory_order_relaxed);
-  std::chrono::milliseconds limit_;
-  Operation operation_;
+  Options options_;
+  std::chrono::milliseconds limit_ = options_.limit;
   std::string_view name_;
   int me_, ranks_;
   std::vector<bool> excluded_;

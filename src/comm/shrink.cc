@@ -1,23 +1,14 @@
 // What a communicator offers after a failure: health, revoke, agree, shrink; and grow.
+#include "comm/shrink.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "base/wall.h"
-#include "comm/recovery.h"
-#include "comm/state.h"
 
 namespace tutti {
 namespace {
-
-/// Why this thread can't recover now.
-Status may_recover(const Communicator::State& state, std::string_view function) {
-  if (in_group()) {
-    return Error{Code::kInvalidArgument,
-                 std::string(function) + ": this thread has a group open; end it", state.me};
-  }
-  return Progress::may_wait(function);
-}
 
 Status check_excluded(const Communicator::State& state, std::span<const Rank> excluded) {
   for (const Rank rank : excluded) {
@@ -32,20 +23,6 @@ Status check_excluded(const Communicator::State& state, std::span<const Rank> ex
   return ok();
 }
 
-/// What an attempt to shrink makes.
-struct Made {
-  std::unique_ptr<Communicator::State> state;
-  std::vector<Rank> members;
-  std::uint64_t completed = 0;
-
-  /// Ranks that go another way must not wait for this one.
-  void give_up() const {
-    if (state == nullptr) return;
-    state->executor->abort(
-        {Code::kAborted, "it was given up while ranks were lost", state->me, Rank{}});
-  }
-};
-
 /// The fewest calls that a member has completed.
 Result<std::uint64_t> fewest_completed(const Recovery::Attempt& attempt, std::uint64_t mine) {
   TUTTI_TRY(const auto all, attempt.exchange("completed", std::as_bytes(std::span(&mine, 1))));
@@ -57,20 +34,51 @@ Result<std::uint64_t> fewest_completed(const Recovery::Attempt& attempt, std::ui
   return mine;
 }
 
-Status shrink_to(const Communicator::State& whole, const Recovery::Attempt& attempt, Made& made) {
+Status shrink_to(const Communicator::State& whole, const Recovery::Attempt& attempt,
+                 const TakeShrunk& take, ShrunkRanks& made) {
   TUTTI_TRY(const std::uint64_t completed, fewest_completed(attempt, whole.executor->completed()));
   const std::vector<int> ranks(attempt.members.begin(), attempt.members.end());
   const Settings settings = settings_of_part(whole.settings, ranks);
   TUTTI_TRY(auto state, make_state({attempt.me, static_cast<int>(ranks.size()), settings,
                                     whole.devices, &whole, attempt.look},
                                    attempt.exchange));
-  made.give_up();
-  made = {std::move(state), {}, completed};
+  TUTTI_RETURN_IF_ERROR(take(std::move(state)));
+  made = {{}, completed};
   for (const int rank : ranks) made.members.push_back(Rank{rank});
   return ok();
 }
 
+/// Ranks that go another way must not wait for this one.
+void give_up(const Communicator::State* made) {
+  if (made == nullptr) return;
+  made->executor->abort(
+      {Code::kAborted, "it was given up while ranks were lost", made->me, Rank{}});
+}
+
 }  // namespace
+
+Status may_recover(const Communicator::State& state, std::string_view function) {
+  if (in_group()) {
+    return Error{Code::kInvalidArgument,
+                 std::string(function) + ": this thread has a group open; end it", state.me};
+  }
+  return Progress::may_wait(function);
+}
+
+Result<ShrunkRanks> shrink(Communicator::State& whole, Recovery::Options options,
+                           const TakeShrunk& take) {
+  TUTTI_RETURN_IF_ERROR(may_recover(whole, "shrink"));
+  TUTTI_RETURN_IF_ERROR(check_excluded(whole, options.excluded));
+  Progress::instance().drain(*whole.queue);
+  options.operation = Recovery::Operation::kShrink;
+  options.limit = whole.settings.timeout;
+  ShrunkRanks made;
+  TUTTI_RETURN_IF_ERROR(Recovery(*whole.executor, whole.recovery, std::move(options))
+                            .run([&](const Recovery::Attempt& attempt) {
+                              return shrink_to(whole, attempt, take, made);
+                            }));
+  return made;
+}
 
 Status Communicator::health() const {
   TUTTI_RETURN_IF_ERROR(usable("health"));
@@ -94,20 +102,17 @@ void Communicator::revoke(std::string_view reason) {
 Result<Shrunk> Communicator::shrink(std::span<const Rank> excluded) {
   TUTTI_RETURN_IF_ERROR(usable("shrink"));
   return state_->guarded("shrink", [&]() -> Result<Shrunk> {
-    TUTTI_RETURN_IF_ERROR(may_recover(*state_, "shrink"));
-    TUTTI_RETURN_IF_ERROR(check_excluded(*state_, excluded));
-    Progress::instance().drain(*state_->queue);
-    Made made;
-    const Status done = Recovery(*state_->executor, state_->recovery, state_->settings.timeout,
-                                 Recovery::Operation::kShrink, excluded)
-                            .run([&](const Recovery::Attempt& attempt) {
-                              return shrink_to(*state_, attempt, made);
-                            });
-    if (!done) {
-      made.give_up();
-      return done.error();
+    std::unique_ptr<State> made;
+    auto ranks = tutti::shrink(*state_, {.excluded = excluded}, [&](std::unique_ptr<State> taken) {
+      give_up(made.get());
+      made = std::move(taken);
+      return ok();
+    });
+    if (!ranks) {
+      give_up(made.get());
+      return std::move(ranks.error());
     }
-    return Shrunk{Communicator(std::move(made.state)), std::move(made.members), made.completed};
+    return Shrunk{Communicator(std::move(made)), std::move(ranks->members), ranks->completed};
   });
 }
 
@@ -117,22 +122,21 @@ Result<std::uint64_t> Communicator::agree(std::uint64_t flags) {
     TUTTI_RETURN_IF_ERROR(may_recover(*state_, "agree"));
     Progress::instance().drain(*state_->queue);
     std::uint64_t agreed = 0;
-    TUTTI_RETURN_IF_ERROR(Recovery(*state_->executor, state_->recovery, state_->settings.timeout,
-                                   Recovery::Operation::kAgree, {})
-                              .run([&](const Recovery::Attempt& attempt) -> Status {
-                                TUTTI_TRY(
-                                    const auto all,
-                                    attempt.exchange("flags", std::as_bytes(std::span(&flags, 1))));
-                                std::uint64_t common = ~std::uint64_t{0};
-                                for (const Bytes& theirs : all) {
-                                  std::uint64_t word = 0;
-                                  if (theirs.size() == sizeof(word))
-                                    std::memcpy(&word, theirs.data(), sizeof(word));
-                                  common &= word;
-                                }
-                                agreed = common;
-                                return ok();
-                              }));
+    TUTTI_RETURN_IF_ERROR(
+        Recovery(*state_->executor, state_->recovery,
+                 {.operation = Recovery::Operation::kAgree, .limit = state_->settings.timeout})
+            .run([&](const Recovery::Attempt& attempt) -> Status {
+              TUTTI_TRY(const auto all,
+                        attempt.exchange("flags", std::as_bytes(std::span(&flags, 1))));
+              std::uint64_t common = ~std::uint64_t{0};
+              for (const Bytes& theirs : all) {
+                std::uint64_t word = 0;
+                if (theirs.size() == sizeof(word)) std::memcpy(&word, theirs.data(), sizeof(word));
+                common &= word;
+              }
+              agreed = common;
+              return ok();
+            }));
     return agreed;
   });
 }
