@@ -104,7 +104,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   if (flags != NCCL_REVOKE_DEFAULT) return bad_argument(comm, __func__, "flags are not 0");
   if (const ncclResult_t failed = check_first(*comm, __func__)) return failed;
   comm->revoked.store(true, std::memory_order_relaxed);
-  comm->device_communicator->revoke();
+  comm->device_communicator->stop();
   return quiesce(__func__, *comm);
 }
 

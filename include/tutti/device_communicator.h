@@ -29,6 +29,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,6 +82,17 @@ struct SgdStep {
 TUTTI_API Result<void*> device_mem_alloc(int device, std::size_t bytes);
 /// Frees what device_mem_alloc returned; an error for anything else.
 TUTTI_API Status device_mem_free(void* data);
+
+struct DeviceShrunk;
+
+/// What DeviceCommunicator::shrink may be told beside the ranks that are left out.
+struct DeviceShrink {
+  /// The new communicator has these, alike on all ranks; null: those of the one before.
+  const Settings* settings = nullptr;
+  /// Ends the shrink on all ranks, with kAborted, also for ranks that come to it later. The
+  /// communicator stays as it is.
+  std::stop_token stop = {};
+};
 
 /// A communicator for memory of GPUs, as one rank sees it.
 /// It has more than 20 functions: each collective has one.
@@ -200,8 +212,8 @@ class TUTTI_API DeviceCommunicator {
   void abort(std::string_view reason);
   /// Ends this rank's calls at once, but not those of other ranks, which do not learn of it. Later
   /// calls and `check` fail (kAborted). The communicator can still be split, if all ranks take
-  /// part. Any thread.
-  void revoke();
+  /// part, and shrunk. Any thread.
+  void stop();
   /// Waits until this rank's calls are done on the device, except for replays of graphs. One thread
   /// at a time, as for calls.
   Status wait() const;
@@ -209,6 +221,29 @@ class TUTTI_API DeviceCommunicator {
   /// A communicator of the ranks that gave the same color, as Communicator::split. Collective;
   /// waits for the others.
   Result<DeviceCommunicator> split(int color, int key);
+
+  // After a failure, as in communicator.h.
+
+  /// What `check` says; and kPeerFailed with the first rank that has died or left, though no call
+  /// waits for it. Looks at once; not collective, and tells nobody.
+  Status health() const;
+  /// As `abort`, with kRevoked: all ranks are to call `shrink`. Any thread, any time.
+  void revoke(std::string_view reason);
+  /// As Communicator::shrink: a communicator of the devices of the ranks that are left, also if
+  /// ranks die meanwhile. What this communicator has on streams ends early only if it has failed,
+  /// or was aborted or revoked. The n-th call with a list meets the n-th of the other ranks. One
+  /// thread at a time.
+  Result<DeviceShrunk> shrink(std::span<const Rank> excluded = {}, const DeviceShrink& how = {});
+  /// As Communicator::agree. One thread at a time.
+  Result<std::uint64_t> agree(std::uint64_t flags);
+  /// As Communicator::grow; new ranks call DeviceCommunicator::create.
+  Result<DeviceCommunicator> grow(Rendezvous& rendezvous, int rank_count,
+                                  std::string_view name = "world");
+  Result<DeviceCommunicator> grow(const UniqueId& id, int rank_count);
+  /// The id that exactly one rank gives, on all ranks; the others give null. All ranks take part,
+  /// also of a communicator that was stopped. kPeerFailed if one has died. `stop` as in
+  /// DeviceShrink. One thread at a time.
+  Result<UniqueId> share_id(const UniqueId* mine, std::stop_token stop = {});
 
   /// Bytes of its device's memory that this rank holds.
   std::size_t device_bytes() const;
@@ -221,6 +256,12 @@ class TUTTI_API DeviceCommunicator {
  private:
   explicit DeviceCommunicator(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
+};
+
+/// What `shrink` makes.
+struct DeviceShrunk {
+  DeviceCommunicator communicator;
+  std::vector<Rank> members;  // By rank in `communicator`, the rank before.
 };
 
 }  // namespace tutti

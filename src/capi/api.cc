@@ -195,55 +195,27 @@ tutti_result_t tutti_comm_abort(tutti_comm_t comm, const char* reason) {
   return c_api::abort(__func__, comm, reason);
 }
 
-tutti_result_t tutti_comm_health(tutti_comm_t comm) {
-  return guard(__func__, comm, [](const Communicator& one) { return one.health(); });
-}
+tutti_result_t tutti_comm_health(tutti_comm_t comm) { return health(__func__, comm); }
 
 tutti_result_t tutti_comm_revoke(tutti_comm_t comm, const char* reason) {
-  return guard(__func__, comm, [reason](Communicator& one) {
-    one.revoke(reason != nullptr ? reason : "the caller gave no reason");
-    return ok();
-  });
+  return revoke(__func__, comm, reason);
 }
 
 tutti_result_t tutti_comm_shrink(tutti_comm_t comm, const int* excluded, int excluded_count,
                                  tutti_comm_t* shrunk, int* members, uint64_t* completed) {
-  if (shrunk != nullptr) *shrunk = nullptr;
-  return guard(__func__, comm, [&, name = __func__](Communicator& whole) -> Status {
-    if (shrunk == nullptr) return invalid(name, "`shrunk`, where the handle goes, is NULL");
-    if (excluded_count < 0 || excluded_count >= whole.rank_count())
-      return invalid(name, "`excluded_count` is not from 0 to the rank count - 1");
-    if (excluded_count > 0 && excluded == nullptr)
-      return invalid(name, "`excluded` is NULL, but `excluded_count` is not 0");
-    std::vector<Rank> out;
-    for (int i = 0; i < excluded_count; ++i) out.push_back(Rank{excluded[i]});
-    TUTTI_TRY(auto made, whole.shrink(out));
-    *shrunk = std::make_unique<tutti_comm>(std::move(made.communicator)).release();
-    for (std::size_t rank = 0; rank < made.members.size() && members != nullptr; ++rank)
-      members[rank] = made.members[rank].value;
+  const auto note = [completed](const Shrunk& made) {
     if (completed != nullptr) *completed = made.completed;
-    return ok();
-  });
+  };
+  return shrink(__func__, comm, {excluded, excluded_count, members}, shrunk, note);
 }
 
 tutti_result_t tutti_comm_agree(tutti_comm_t comm, uint64_t* flags) {
-  return guard(__func__, comm, [flags, name = __func__](Communicator& one) -> Status {
-    if (flags == nullptr) return invalid(name, "`flags` is NULL");
-    TUTTI_TRY(*flags, one.agree(*flags));
-    return ok();
-  });
+  return agree(__func__, comm, flags);
 }
 
 tutti_result_t tutti_comm_grow(tutti_comm_t comm, const tutti_unique_id_t* id, int rank_count,
                                tutti_comm_t* grown) {
-  if (grown != nullptr) *grown = nullptr;
-  return guard(__func__, comm, [&, name = __func__](Communicator& whole) -> Status {
-    if (grown == nullptr) return invalid(name, "`grown`, where the handle goes, is NULL");
-    if (id == nullptr) return invalid(name, "`id` is NULL");
-    TUTTI_TRY(auto made, whole.grow(id_of(*id), rank_count));
-    *grown = std::make_unique<tutti_comm>(std::move(made)).release();
-    return ok();
-  });
+  return grow(__func__, comm, id, rank_count, grown);
 }
 
 tutti_result_t tutti_comm_rank(tutti_comm_t comm, int* rank) {

@@ -208,6 +208,71 @@ tutti_result_t abort(const char* function, Handle* comm, const char* reason) noe
   });
 }
 
+// After a failure.
+
+template <class Handle>
+tutti_result_t health(const char* function, Handle* comm) noexcept {
+  return guard(function, comm, [](const auto& one) { return one.health(); });
+}
+
+template <class Handle>
+tutti_result_t revoke(const char* function, Handle* comm, const char* reason) noexcept {
+  return guard(function, comm, [reason](auto& one) {
+    one.revoke(reason != nullptr ? reason : "the caller gave no reason");
+    return ok();
+  });
+}
+
+/// The ranks that are excluded, and where the members go.
+struct ShrinkLists {
+  const int* excluded;
+  int excluded_count;
+  int* members;
+};
+/// `note` sees what `shrink` has made.
+template <class Handle, class Note>
+tutti_result_t shrink(const char* function, Handle* comm, const ShrinkLists& lists, Handle** shrunk,
+                      Note&& note) noexcept {
+  if (shrunk != nullptr) *shrunk = nullptr;
+  return guard(function, comm, [&](auto& whole) -> Status {
+    if (shrunk == nullptr) return invalid(function, "`shrunk`, where the handle goes, is NULL");
+    if (lists.excluded_count < 0 || lists.excluded_count >= whole.rank_count())
+      return invalid(function, "`excluded_count` is not from 0 to the rank count - 1");
+    if (lists.excluded_count > 0 && lists.excluded == nullptr)
+      return invalid(function, "`excluded` is NULL, but `excluded_count` is not 0");
+    std::vector<Rank> out;
+    for (int i = 0; i < lists.excluded_count; ++i) out.push_back(Rank{lists.excluded[i]});
+    TUTTI_TRY(auto made, whole.shrink(out));
+    for (std::size_t rank = 0; rank < made.members.size() && lists.members != nullptr; ++rank)
+      lists.members[rank] = made.members[rank].value;
+    note(made);
+    *shrunk = std::make_unique<Handle>(std::move(made.communicator)).release();
+    return ok();
+  });
+}
+
+template <class Handle>
+tutti_result_t agree(const char* function, Handle* comm, std::uint64_t* flags) noexcept {
+  return guard(function, comm, [&](auto& one) -> Status {
+    if (flags == nullptr) return invalid(function, "`flags` is NULL");
+    TUTTI_TRY(*flags, one.agree(*flags));
+    return ok();
+  });
+}
+
+template <class Handle>
+tutti_result_t grow(const char* function, Handle* comm, const tutti_unique_id_t* id, int rank_count,
+                    Handle** grown) noexcept {
+  if (grown != nullptr) *grown = nullptr;
+  return guard(function, comm, [&](auto& whole) -> Status {
+    if (grown == nullptr) return invalid(function, "`grown`, where the handle goes, is NULL");
+    if (id == nullptr) return invalid(function, "`id` is NULL");
+    TUTTI_TRY(auto made, whole.grow(id_of(*id), rank_count));
+    *grown = std::make_unique<Handle>(std::move(made)).release();
+    return ok();
+  });
+}
+
 template <class Handle>
 tutti_result_t describe(const char* function, Handle* comm, char* text, std::size_t size,
                         std::size_t* needed) noexcept {

@@ -288,5 +288,56 @@ TEST_CASE("what a communicator says of itself, preparing, and its end") {
   CHECK(std::string(tutti_last_error()).find("enough") != std::string::npos);
 }
 
+/// Rank 0 is left out, and comes back behind the others; empty: all is well.
+std::string change_ranks(tutti_device_comm_t comm, int rank, const tutti_unique_id_t& id) {
+  const int excluded = 0, device = rank == 0 ? 0 : 1;
+  tutti_device_comm_t less = nullptr, grown = nullptr;
+  std::array<int, kRanks> members{-1, -1, -1};
+  std::uint64_t flags = 8U | 1U << rank;
+  tutti_result_t result = tutti_device_comm_agree(comm, &flags);
+  if (result == TUTTI_OK && flags != 8) return "other flags";
+  if (result == TUTTI_OK && rank == 0)
+    result = tutti_device_comm_init_rank(&grown, &id, 2, 3, device);
+  if (result == TUTTI_OK && rank != 0) {
+    result = tutti_device_comm_shrink(comm, &excluded, 1, &less, members.data());
+    if (result == TUTTI_OK && members != std::array{1, 2, -1}) return "other members";
+    if (result == TUTTI_OK) result = tutti_device_comm_health(less);
+    if (result == TUTTI_OK) result = tutti_device_comm_grow(less, &id, 3, &grown);
+  }
+  int now = -1;
+  if (result == TUTTI_OK) result = tutti_device_comm_rank(grown, &now);
+  if (result == TUTTI_OK && now != (rank + 2) % 3) return "another rank";
+  std::string wrong = result == TUTTI_OK ? "" : tutti_last_error();
+  for (tutti_device_comm_t one : {less, grown}) tutti_device_comm_destroy(one);
+  return wrong;
+}
+
+TEST_CASE("ranks of devices are left out, come back, and are revoked") {
+  const Ranks ranks;
+  tutti_unique_id_t id;
+  REQUIRE(tutti_get_unique_id(&id) == TUTTI_OK);
+  std::array<std::string, kRanks> wrong;
+  setenv("TUTTI_LANES", "2", 1);  // As those that there are.
+  setenv("TUTTI_SLOT_BYTES", "2048", 1);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back(
+          [&, rank] { wrong[rank] = change_ranks(ranks.comms[rank], static_cast<int>(rank), id); });
+    }
+  }
+  unsetenv("TUTTI_LANES");
+  unsetenv("TUTTI_SLOT_BYTES");
+  CHECK(wrong == std::array<std::string, kRanks>{});
+  tutti_device_comm_t made = ranks.comms[0];
+  CHECK(tutti_device_comm_shrink(ranks.comms[0], nullptr, 1, &made, nullptr) ==
+        TUTTI_INVALID_ARGUMENT);
+  CHECK(made == nullptr);
+  CHECK(tutti_device_comm_grow(ranks.comms[0], nullptr, 3, &made) == TUTTI_INVALID_ARGUMENT);
+  CHECK(tutti_device_comm_revoke(ranks.comms[0], "new ranks") == TUTTI_OK);
+  CHECK(tutti_device_comm_health(ranks.comms[1]) == TUTTI_REVOKED);
+  CHECK(tutti_device_comm_check(ranks.comms[2]) == TUTTI_REVOKED);
+}
+
 }  // namespace
 }  // namespace tutti

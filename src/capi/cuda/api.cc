@@ -105,6 +105,28 @@ tutti_result_t tutti_device_comm_check(tutti_device_comm_t comm) {
                [](const DeviceCommunicator& communicator) { return communicator.check(); });
 }
 
+tutti_result_t tutti_device_comm_health(tutti_device_comm_t comm) { return health(__func__, comm); }
+
+tutti_result_t tutti_device_comm_revoke(tutti_device_comm_t comm, const char* reason) {
+  return revoke(__func__, comm, reason);
+}
+
+tutti_result_t tutti_device_comm_shrink(tutti_device_comm_t comm, const int* excluded,
+                                        int excluded_count, tutti_device_comm_t* shrunk,
+                                        int* members) {
+  return shrink(__func__, comm, {excluded, excluded_count, members}, shrunk,
+                [](const DeviceShrunk&) {});
+}
+
+tutti_result_t tutti_device_comm_agree(tutti_device_comm_t comm, uint64_t* flags) {
+  return agree(__func__, comm, flags);
+}
+
+tutti_result_t tutti_device_comm_grow(tutti_device_comm_t comm, const tutti_unique_id_t* id,
+                                      int rank_count, tutti_device_comm_t* grown) {
+  return grow(__func__, comm, id, rank_count, grown);
+}
+
 tutti_result_t tutti_device_comm_rank(tutti_device_comm_t comm, int* rank) {
   return give(__func__, comm, rank, [](const auto& one) { return one.rank().value; });
 }

@@ -170,7 +170,7 @@ Status DeviceCommunicator::prepare(const Request& request) {
 
 Status DeviceCommunicator::check() const { return state_->health.failure(); }
 void DeviceCommunicator::abort(std::string_view reason) { state_->health.abort(reason); }
-void DeviceCommunicator::revoke() { state_->health.revoke(); }
+void DeviceCommunicator::stop() { state_->health.stop(); }
 
 Status DeviceCommunicator::wait() const {
   const exec::OnDevice on(state_->rank.device);

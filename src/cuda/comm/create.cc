@@ -257,9 +257,8 @@ void learn_hosts(DeviceRank& self, std::span<const Peer> peers) {
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control, int device,
-                                                                const Settings& settings,
-                                                                const HostGraph& known) {
+Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control,
+                                                                const DeviceJoin& how) {
   // In a group what ranks tell each other would only be noted, and come after its memory is gone.
   if (in_group())
     return Error{Code::kInvalidArgument,
@@ -267,13 +266,16 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
                  control.rank()};
   const auto start = std::chrono::steady_clock::now();
   const RelaxedCapture relaxed;
-  const exec::OnDevice on(device);
+  const exec::OnDevice on(how.device);
   sweep_departed();
   auto state = std::make_unique<DeviceCommunicator::State>(std::move(control));
   DeviceRank& self = state->rank;
-  self.device = device;
-  self.settings = settings;
-  self.machine.overrides = settings.algorithm;
+  const std::stop_callback on_stop(how.stop, [&joined = self.control] {
+    joined.abort("rank " + std::to_string(joined.rank().value) + " gave the communicator up");
+  });
+  self.device = how.device;
+  self.settings = how.settings;
+  self.machine.overrides = self.settings.algorithm;
 
   TUTTI_TRY(const auto all, meet(self));
   self.token = all[0].token;
@@ -294,7 +296,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   Status status = any_remote ? open_network(self, *transport, peers, all, options) : ok();
   if (status) status = make_mesh(self, std::move(options), memory);
   TUTTI_TRY(const auto memories, exchange_status(self.control, memory, status));
-  TUTTI_RETURN_IF_ERROR(learn_graph(self, all, known));
+  TUTTI_RETURN_IF_ERROR(learn_graph(self, all, how.known));
   std::vector<exec::CudaMeshHandle> handles;
   for (const Memory& one : memories) handles.push_back(one.handle);
   status = self.mesh->rings().join(handles);
@@ -303,7 +305,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
         [mesh = self.mesh.get(), me = self.me.value] { mesh->rings().abort(me); });
   if (status) status = state->order.make();
   if (status) status = state->signals.make(self.mesh->rings(), self.me.value);
-  if (status && settings.algorithm.find(planner::kCopyEnginesName) != std::string::npos)
+  if (status && self.settings.algorithm.find(planner::kCopyEnginesName) != std::string::npos)
     status = state->copies.make(state->signals, self.me.value, self.rank_count);
   if (status) status = Watcher::instance().add(state->health);
   TUTTI_RETURN_IF_ERROR(exchange_status(self.control, status));
@@ -322,7 +324,7 @@ Result<DeviceCommunicator> DeviceCommunicator::create(Rendezvous& rendezvous, Ra
                                                       const Settings& settings,
                                                       std::string_view name) {
   TUTTI_TRY(auto control, make_control(me, rank_count, settings, rendezvous, name));
-  TUTTI_TRY(auto state, join_devices(std::move(control), device, settings));
+  TUTTI_TRY(auto state, join_devices(std::move(control), {device, settings}));
   return DeviceCommunicator(std::move(state));
 }
 
@@ -379,8 +381,8 @@ Result<std::vector<DeviceCommunicator>> DeviceCommunicator::in_process(std::span
 
 Result<DeviceCommunicator> DeviceCommunicator::split(int color, int key) {
   TUTTI_TRY(auto part, state_->rank.control.split(color, key));
-  TUTTI_TRY(auto state, join_devices(std::move(part), state_->rank.device, state_->rank.settings,
-                                     state_->rank.topology));
+  const DeviceRank& self = state_->rank;
+  TUTTI_TRY(auto state, join_devices(std::move(part), {self.device, self.settings, self.topology}));
   return DeviceCommunicator(std::move(state));
 }
 

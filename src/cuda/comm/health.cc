@@ -26,10 +26,10 @@ Status Health::failure() const {
     error.rank = me;
     return error;
   };
-  const bool revoked = revoked_.load(std::memory_order_relaxed);
-  if (revoked || others_failed) {
+  const bool stopped = stopped_.load(std::memory_order_relaxed);
+  if (stopped || others_failed) {
     end_waits();
-    if (revoked) return Error{Code::kAborted, "this rank has revoked the communicator", me, me};
+    if (stopped) return Error{Code::kAborted, "this rank has stopped its calls", me, me};
     return reported(region.aborted() ? region.abort_error() : network->abort_error());
   }
   Status own = rank_.mesh->rings().check(me.value);
@@ -56,8 +56,15 @@ void Health::abort(std::string_view reason) {
   end_waits();
 }
 
-void Health::revoke() {
-  revoked_.store(true, std::memory_order_relaxed);
+void Health::revoke(std::string_view reason) {
+  rank_.control.revoke(reason);
+  if (rank_.network() != nullptr)
+    rank_.network()->abort({Code::kRevoked, std::string(reason), rank_.me, rank_.me});
+  end_waits();
+}
+
+void Health::stop() {
+  stopped_.store(true, std::memory_order_relaxed);
   end_waits();
 }
 

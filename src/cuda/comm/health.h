@@ -28,8 +28,10 @@ class Health {
   Status failure() const;
   /// Ends all calls, on all ranks. Any thread.
   void abort(std::string_view reason);
+  /// The same, so that all ranks come to `shrink`. Any thread.
+  void revoke(std::string_view reason);
   /// Ends this rank's calls; the others do not learn of it. Any thread.
-  void revoke();
+  void stop();
 
  private:
   Status look_at_peers() const;
@@ -41,7 +43,7 @@ class Health {
   DeviceRank& rank_;
   const LaunchOrder& order_;
   exec::StreamSignals& signals_;
-  std::atomic<bool> revoked_{false};  // relaxed: no other memory depends on it.
+  std::atomic<bool> stopped_{false};  // relaxed: no other memory depends on it.
   // By the steady clock, in ns: when to look at peers next, and since when this rank has waited for
   // a peer that had ended; 0: it does not. relaxed: only times; each thread looks for itself.
   mutable std::atomic<std::int64_t> next_look_{0}, ended_since_{0};

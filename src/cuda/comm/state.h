@@ -7,6 +7,7 @@
 //   plans    what is loaded, and which plan a call takes (plans.h)
 //   health   failures, and ending calls early (health.h); the process's watcher asks it, too
 //            (watcher.h)
+//   recoveries  the operations of ranks that are left (recover.cc)
 //
 // A call is checked, prepared and launched. The first call of a kind and a class of sizes makes
 // what it needs; later ones look it up and launch a kernel: they neither allocate nor wait.
@@ -14,7 +15,10 @@
 // A rank's memory is written by its peers' kernels, so it stays until all ranks have left
 // (leave.cc).
 #pragma once
+#include <map>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "cuda/comm/device_rank.h"
@@ -50,6 +54,13 @@ struct OneSided {
   cudaStream_t stream = nullptr;
 };
 
+/// Operations of ranks that are left, one at a time: they use the same boards.
+struct DeviceRecoveries {
+  std::mutex mutex;
+  /// By operation and list, the number of the latest; the same on all ranks.
+  std::map<std::vector<int>, std::uint16_t> begun;  // Guarded by mutex.
+};
+
 struct DeviceCommunicator::State {
   explicit State(Communicator joined) : rank(std::move(joined)) {}
   ~State() { Watcher::instance().remove(health); }
@@ -64,6 +75,7 @@ struct DeviceCommunicator::State {
   PlanCache plans{rank};
   Health health{rank, order, signals};
   exec::CudaCall next_call;  // Kept for its lists.
+  DeviceRecoveries recoveries;
 
   /// Checks what the user gave, and whether calls can begin.
   Status check(const Request& request) const;
@@ -118,11 +130,15 @@ inline Request with_buffers(Request request) {
 void add_to_group(DeviceCommunicator::State& state, const Request& request, cudaStream_t stream);
 void add_to_group(DeviceCommunicator::State& state, const OneSided& one);
 
-/// Joins devices of ranks that `control` joins. `known`: the topology of a communicator that it was
-/// split from. Collective.
-Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control, int device,
-                                                                const Settings& settings,
-                                                                const HostGraph& known = {});
+struct DeviceJoin {
+  int device = 0;
+  const Settings& settings;
+  HostGraph known = {};       // The topology of the communicator that the ranks come from.
+  std::stop_token stop = {};  // Ends it on all ranks.
+};
+/// Joins devices of ranks that `control` joins. Collective.
+Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator control,
+                                                                const DeviceJoin& how);
 
 /// Notes that a rank is there, once its peers know its memory.
 void arrive(std::uint64_t token);

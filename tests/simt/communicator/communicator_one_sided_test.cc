@@ -208,7 +208,7 @@ TEST_CASE("an abort ends waits on all ranks, a revocation on its own") {
     for (int i = 0; i < 3; ++i)
       REQUIRE(said(comm.wait_signal(Rank{1}, 0, 5, cluster.streams[0])) == "");
     CHECK(cudaStreamQuery(cluster.streams[0]) == cudaErrorNotReady);
-    aborts ? cluster.comms[1].abort("enough") : comm.revoke();
+    aborts ? cluster.comms[1].abort("enough") : comm.stop();
     // What a peer writes then does not hold the stream again.
     for (int i = 0; !aborts && i < 10; ++i)
       CHECK(said(cluster.comms[1].signal(Rank{0}, 0, cluster.streams[1])) == "");

@@ -1,0 +1,160 @@
+// What ranks of devices that are left do after a failure: health, revoke, agree, shrink, grow.
+// Processes that are killed: communicator_recovery_processes_test, nccl/processes_test.
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <optional>
+#include <stop_token>
+#include <thread>
+
+#include "simt/communicator/device_communicators.h"
+#include "support/catch.h"
+#include "support/processes.h"
+
+namespace tutti {
+namespace {
+
+using test::all_reduce_of;
+using test::DeviceCase;
+using test::DeviceCluster;
+using test::said;
+using test::small_settings;
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Empty if the call failed in that way.
+template <class Outcome>
+std::string fails_as(const Outcome& outcome, Code code, const std::string& part = "") {
+  if (outcome) return "it did not fail; ";
+  if (outcome.error().code == code && has(outcome.error().what, part)) return "";
+  return outcome.error().to_string() + "; ";
+}
+
+/// An all-reduce of all its ranks, here in a thread or a process of its own.
+std::string sum_up(DeviceCommunicator& comm) {
+  const DeviceCase test(all_reduce_of(3000, comm.rank_count()),
+                        static_cast<std::size_t>(comm.rank().value), comm.device(), 7);
+  cudaStream_t stream = test::new_stream(comm.device());
+  std::string wrong = test.start(comm, stream);
+  if (wrong.empty()) wrong = test.finish(comm, stream);
+  cudaStreamDestroy(stream);
+  return wrong;
+}
+
+TEST_CASE("after a revoke all ranks agree, and shrink to all of them or to some") {
+  DeviceCluster cluster({0, 1, 2});
+  REQUIRE(cluster.complaint.empty());
+  std::barrier<> summed(3);
+  CHECK(test::each(cluster, [&](std::size_t rank) {
+          DeviceCommunicator& comm = cluster.comms[rank];
+          std::string wrong = sum_up(comm) + said(comm.health());
+          summed.arrive_and_wait();
+          if (rank == 1) comm.revoke("new ranks");
+          if (!test::eventually([&] { return !comm.check(); })) return wrong + "no end";
+          wrong += fails_as(comm.check(), Code::kRevoked, "new ranks");
+          wrong += fails_as(comm.health(), Code::kRevoked, "new ranks");
+          const auto flags = comm.agree(8U | 1U << rank);
+          if (!flags || *flags != 8) wrong += "other flags; ";
+          auto all = comm.shrink();
+          if (!all) return wrong + all.error().to_string();
+          if (all->members != std::vector{Rank{0}, Rank{1}, Rank{2}}) wrong += "other members; ";
+          wrong += sum_up(all->communicator);
+          if (rank == 0) return wrong;
+          const Rank out{0};
+          auto less = all->communicator.shrink(std::span(&out, 1));
+          if (!less) return wrong + less.error().to_string();
+          if (less->communicator.rank().value != static_cast<int>(rank) - 1) wrong += "its rank; ";
+          return wrong + sum_up(less->communicator);
+        }) == "");
+}
+
+TEST_CASE("a shrunk communicator has the settings of the one before, or its own") {
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  CHECK(test::each(cluster, [&](std::size_t rank) {
+          Settings more = small_settings();
+          more.lanes = 3;
+          for (const auto& [settings, lanes] :
+               {std::pair<const Settings*, const char*>{nullptr, "2"}, {&more, "3"}}) {
+            auto made = cluster.comms[rank].shrink({}, {settings, {}});
+            if (!made) return made.error().to_string();
+            if (!has(made->communicator.describe(), std::string("; ") + lanes + " lanes"))
+              return made->communicator.describe();
+          }
+          return std::string();
+        }) == "");
+}
+
+TEST_CASE("a shrink that a rank gives up ends for all, also for those that come later") {
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  for (const bool late : {false, true}) {
+    std::stop_source stop;
+    if (late) stop.request_stop();
+    std::atomic<bool> over{false};
+    CHECK(test::each(cluster, [&](std::size_t rank) {
+            DeviceCommunicator& comm = cluster.comms[rank];
+            const bool quits = rank == 0;
+            std::optional<std::jthread> quitter;
+            if (quits && !late) {
+              quitter.emplace([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                stop.request_stop();
+              });
+            }
+            while (!quits && late && !over) std::this_thread::yield();
+            if (!quits && !late) {  // Rank 0 waits for this one, until it gives up.
+              while (!stop.stop_requested()) std::this_thread::yield();
+            }
+            const auto made =
+                comm.shrink({}, {nullptr, quits ? stop.get_token() : std::stop_token()});
+            over = over || quits;
+            std::string wrong = fails_as(made, Code::kAborted, "gave the communicator up");
+            return wrong.empty() ? said(comm.health()) : wrong;
+          }) == "");
+  }
+  CHECK(test::each(cluster, [&](std::size_t rank) {  // All are at the same one again.
+          auto made = cluster.comms[rank].shrink();
+          return made ? sum_up(made->communicator) : made.error().to_string();
+        }) == "");
+}
+
+TEST_CASE("ranks of devices that call different functions are told so") {
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  CHECK(test::each(cluster, [&](std::size_t rank) {
+          DeviceCommunicator& comm = cluster.comms[rank];
+          if (rank == 0) return fails_as(comm.shrink(), Code::kMismatch, "called agree");
+          return fails_as(comm.agree(1), Code::kMismatch, "shrink");
+        }) == "");
+}
+
+TEST_CASE("one rank shares an id, and new ranks come") {
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  std::barrier<> failed(2);
+  const auto id = make_unique_id();
+  REQUIRE(id);
+  std::jthread late([&] {
+    auto comm = DeviceCommunicator::create(*id, Rank{2}, 3, test::device_of(2), small_settings());
+    CHECK(comm);
+    if (comm) CHECK(sum_up(*comm) == "");
+  });
+  CHECK(test::each(cluster, [&](std::size_t rank) {
+          DeviceCommunicator& comm = cluster.comms[rank];
+          std::string wrong = fails_as(comm.share_id(nullptr), Code::kInvalidArgument, "0 ranks");
+          failed.arrive_and_wait();  // Its next call would tell a late rank that this one is over.
+          wrong += fails_as(comm.share_id(&*id), Code::kInvalidArgument, "2 ranks");
+          failed.arrive_and_wait();
+          wrong += fails_as(comm.grow(*id, 1), Code::kInvalidArgument, "fewer");
+          const auto told = comm.share_id(rank == 1 ? &*id : nullptr);
+          if (!told || told->bytes != id->bytes) return wrong + "another id";
+          auto grown = comm.grow(*told, 3);
+          return wrong + (grown ? sum_up(*grown) : grown.error().to_string());
+        }) == "");
+}
+
+}  // namespace
+}  // namespace tutti
