@@ -102,10 +102,10 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   bool finalized = false;
   std::atomic<bool> revoked{false};  // relaxed: no other memory depends on it.
   bool leaves = false;               // It goes at the end of its thread's group.
-  // Where its ranks have met, or its parent's for a part that was split off, and its name there.
-  // The communicators that are made of it find their own place by way of that one.
+  // Where its ranks have met, or its parent's if it was split off or shrunk. With the name it tells
+  // communicators apart.
   tutti::UniqueId id;
-  std::shared_ptr<tutti::Rendezvous> kept_place;  // If the id is an address (NCCL_COMM_ID).
+  std::shared_ptr<tutti::Rendezvous> kept_place;  // Served if the id is an address (NCCL_COMM_ID).
   std::string name = "world";
   std::map<std::string, int> children;  // How many each call has made; see next_name.
   // A thread that gives it up calls end_meeting: threads that make it, on any rank, stop waiting.

@@ -1,11 +1,11 @@
 // Making communicators, asking them, and giving them back.
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <optional>
 #include <set>
+#include <stop_token>
 
 #include "base/hash.h"
 #include "debug.h"
@@ -36,8 +36,9 @@ ncclResult_t current_device(const char* function, int* device) {
 
 /// Has `wait` wait for the other ranks. If the communicator is given up, before or meanwhile, `end`
 /// ends that for all of them.
-Result<DeviceCommunicator> while_wanted(ncclComm& self, std::function<void()> end,
-                                        const std::function<Result<DeviceCommunicator>()>& wait) {
+template <class Awaited>
+Result<Awaited> while_wanted(ncclComm& self, std::function<void()> end,
+                             const std::function<Result<Awaited>()>& wait) {
   {
     const std::lock_guard lock(self.meeting_lock);
     if (self.given_up) end();  // Then `wait` fails at once.
@@ -56,7 +57,7 @@ Status meet(ncclComm& self, const char* function, const UniqueId& id) {
   TUTTI_TRY(const Settings settings, settings_for(self.config));
   TUTTI_TRY(const auto place, enter_place(self, id, settings));
   TUTTI_TRY(auto found,
-            while_wanted(
+            while_wanted<DeviceCommunicator>(
                 self,
                 [&place, rank = self.rank] {
                   static_cast<void>(place->fail(gave_up("rank " + std::to_string(rank))));
@@ -76,62 +77,57 @@ std::string next_name(ncclComm& comm, const std::string& call) {
   return std::to_string(hash_text(text));
 }
 
-/// Where a parent's ranks have met.
-struct ParentPlace {
-  UniqueId id;
-  std::shared_ptr<Rendezvous> kept;
+/// The ranks of a parent that are left, as `self`, which has its rank and size.
+struct Shrinking {
+  std::shared_ptr<DeviceCommunicator> parent;
+  std::vector<Rank> excluded;
+
+  Status operator()(ncclComm& self) {
+    tell(self, "ncclCommShrink", "Init START");
+    TUTTI_TRY(const Settings settings, settings_for(self.config));
+    std::stop_source stop;
+    TUTTI_TRY(auto found, while_wanted<DeviceShrunk>(
+                              self, [&stop] { stop.request_stop(); },
+                              [&] {
+                                return parent->shrink(excluded, {&settings, stop.get_token()});
+                              }));
+    parent.reset();
+    if (found.members.size() != static_cast<std::size_t>(self.size))
+      return more_lost(found.members);
+    self.device_communicator = std::make_shared<DeviceCommunicator>(std::move(found.communicator));
+    return ok();
+  }
+
+ private:
+  /// The program counts on ranks that have been lost.
+  Error more_lost(const std::vector<Rank>& members) const {
+    std::set<int> out;
+    for (const Rank rank : excluded) out.insert(rank.value);
+    int lost = 0;
+    while (out.contains(lost) || std::ranges::find(members, Rank{lost}) != members.end()) ++lost;
+    return {Code::kPeerFailed,
+            "rank " + std::to_string(lost) +
+                " has been lost too: call ncclCommShrink again with this rank in the list",
+            {},
+            Rank{lost}};
+  }
 };
 
-/// The id of the place where a communicator's ranks meet, from the one that was `given` it to the
-/// others, by way of the place where their parent's have met. Nothing fails there: what ends at the
-/// child's own place leaves later children alone.
-Result<UniqueId> hand_over(ncclComm& self, const ParentPlace& parent, const std::string& name,
-                           const std::optional<UniqueId>& given) {
-  constexpr std::chrono::milliseconds kLook{100};  // How often to see whether it is given up.
-  TUTTI_TRY(const Settings settings, settings_of_environment());
-  const Deadline deadline = Deadline::after(settings.timeout);
-  const Deadline now = Deadline::after(std::chrono::nanoseconds(0));
-  TUTTI_TRY(const auto place, place_of(parent.id, parent.kept, settings));
-  // Put by ranks that give up before they know the child's place. They look for the id after that,
-  // and the rank that has it looks for them after it was put, so one of them tells the others.
-  const std::string left = name + " given up";
-  if (given) {
-    TUTTI_RETURN_IF_ERROR(place->put(name, given->bytes));
-    if (place->get(left, now)) {
-      TUTTI_TRY(const auto child, place_of(*given, nullptr, settings));
-      TUTTI_RETURN_IF_ERROR(child->fail(gave_up("a rank")));
-    }
-    return *given;
-  }
-  for (;;) {
-    const bool last = is_given_up(self);
-    if (last) TUTTI_RETURN_IF_ERROR(place->put(left, {}));
-    const auto bytes = place->get(name, last ? now : Deadline::after(kLook));
-    UniqueId id;
-    if (bytes && bytes->size() == id.bytes.size()) {
-      std::copy(bytes->begin(), bytes->end(), id.bytes.begin());
-      return id;
-    }
-    if (bytes) return Error{Code::kMismatch, "what was handed over is no unique id"};
-    if (bytes.error().code != Code::kTimeout) return bytes.error();
-    if (last) return gave_up("rank " + std::to_string(self.rank));
-    if (deadline.passed()) {
-      return Error{Code::kTimeout,
-                   "no rank handed over the unique id in time; for ncclCommShrink the first rank "
-                   "that stays does so, for ncclCommGrow the rank that was given it"};
-    }
-  }
-}
+/// A parent's ranks and new ones, as `self`.
+struct Growing {
+  std::shared_ptr<DeviceCommunicator> parent;
+  std::optional<UniqueId> given;  // By the program, to one rank.
 
-/// Makes `self` at a place of its own.
-std::function<Status(ncclComm&)> at_new_place(const char* function, const ncclComm& parent,
-                                              std::string name, std::optional<UniqueId> given) {
-  return [function, from = ParentPlace{parent.id, parent.kept_place}, name = std::move(name),
-          given](ncclComm& self) -> Status {
-    TUTTI_TRY(const UniqueId place, hand_over(self, from, name, given));
-    return meet(self, function, place);
-  };
-}
+  Status operator()(ncclComm& self) {
+    std::stop_source stop;
+    TUTTI_TRY(const UniqueId id,
+              while_wanted<UniqueId>(
+                  self, [&stop] { stop.request_stop(); },
+                  [&] { return parent->share_id(given ? &*given : nullptr, stop.get_token()); }));
+    parent.reset();
+    return meet(self, "ncclCommGrow", id);
+  }
+};
 
 /// A handle with the parent's device, and with the parent's configuration where `config` sets none.
 Result<std::shared_ptr<ncclComm>> child_of(const ncclComm& comm, const ncclConfig_t* config) {
@@ -181,7 +177,7 @@ ncclResult_t check_parent(ncclComm_t comm, const char* function) {
 /// The parent's ranks of that colour, as `self`. The parent ends if that is given up: its ranks are
 /// in the middle of a call then.
 Status split_off(ncclComm& self, std::shared_ptr<DeviceCommunicator> parent, int color, int key) {
-  auto found = while_wanted(
+  auto found = while_wanted<DeviceCommunicator>(
       self,
       [&parent] { parent->abort(gave_up("rank " + std::to_string(parent->rank().value)).what); },
       [&] { return parent->split(color, key); });
@@ -286,7 +282,6 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
   if (!child) return group.fail(finish(comm, __func__, child.error()));
   auto made = *std::move(child);
   made->id = comm->id;
-  made->kept_place = comm->kept_place;
   made->name = next_name(*comm, "split") + "." + std::to_string(color);
   // A rank of no colour takes part, and gets no handle.
   const bool joins = color != NCCL_SPLIT_NOCOLOR;
@@ -300,8 +295,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
   return group.make(__func__, std::move(made), std::move(make));
 }
 
-// Called by the ranks that stay, and by no other. Whether the parent still works does not matter:
-// where its ranks have met at first they learn where they meet now.
+// Called by the ranks that stay, and by no other. Whether the parent still works does not matter,
+// nor which ranks have died.
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* newcomm,
                             ncclConfig_t* config, int flags) {
   Group& group = Group::current();
@@ -328,12 +323,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
   made->rank =
       comm->rank - static_cast<int>(std::distance(out.begin(), out.lower_bound(comm->rank)));
   made->size = comm->size - static_cast<int>(out.size());
-  std::optional<UniqueId> place;
-  if (made->rank == 0) {
-    auto id = tutti::make_unique_id();
-    if (!id) return group.fail(finish(comm, __func__, id.error()));
-    place = *id;
-  }
+  made->id = comm->id;
   if (flags == NCCL_SHRINK_ABORT) {
     comm->device_communicator->abort("rank " + std::to_string(comm->rank) +
                                      " called ncclCommShrink with NCCL_SHRINK_ABORT");
@@ -341,8 +331,10 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
   // Not all of the parent's ranks make this call, but all with the same list do.
   std::string call = "shrink";
   for (const int rank : out) call += " " + std::to_string(rank);
+  made->name = next_name(*comm, call);
   *newcomm = hand_out(made);
-  auto make = at_new_place(__func__, *comm, next_name(*comm, call), place);
+  Shrinking make{comm->device_communicator, {}};
+  for (const int rank : out) make.excluded.emplace_back(rank);
   use.reset();
   return group.make(__func__, std::move(made), std::move(make));
 }
@@ -380,9 +372,8 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, in
   made->rank = comm->rank;
   made->size = ranks;
   *newcomm = hand_out(made);
-  std::optional<UniqueId> place;
-  if (id != nullptr) place = to_id(*id);
-  auto make = at_new_place(__func__, *comm, next_name(*comm, "grow"), place);
+  Growing make{comm->device_communicator, {}};
+  if (id != nullptr) make.given = to_id(*id);
   use.reset();
   return group.make(__func__, std::move(made), std::move(make));
 }

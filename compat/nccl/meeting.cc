@@ -64,19 +64,14 @@ Result<UniqueId> make_id() {
                                            "'; it is host:port or [IPv6]:port of rank 0's host"};
 }
 
-Result<std::shared_ptr<Rendezvous>> place_of(const UniqueId& id,
-                                             const std::shared_ptr<Rendezvous>& kept,
-                                             const Settings& settings) {
-  if (kept) return kept;
-  // That process has served it ever since, so it is not late as other ranks may be.
-  constexpr std::chrono::milliseconds kMost{60'000};
-  return shared(unique_id_rendezvous(id, Deadline::after(std::min(settings.timeout, kMost))));
-}
-
 Result<std::shared_ptr<Rendezvous>> enter_place(ncclComm& self, const UniqueId& id,
                                                 const Settings& settings) {
   const auto address = address_of(id);
-  if (!address) return place_of(id, nullptr, settings);
+  if (!address) {
+    // Its maker has served it ever since, so it is not late as other ranks may be.
+    constexpr std::chrono::milliseconds kMost{60'000};
+    return shared(unique_id_rendezvous(id, Deadline::after(std::min(settings.timeout, kMost))));
+  }
   // Rank 0 may come late, so others look now and then whether they are given up.
   constexpr std::chrono::milliseconds kLook{1000};
   const std::string job = next_job(self.size, self.rank);

@@ -16,11 +16,6 @@ Result<UniqueId> make_id();
 Result<std::shared_ptr<Rendezvous>> enter_place(ncclComm& self, const UniqueId& id,
                                                 const Settings& settings);
 
-/// The place where a communicator's ranks have met.
-Result<std::shared_ptr<Rendezvous>> place_of(const UniqueId& id,
-                                             const std::shared_ptr<Rendezvous>& kept,
-                                             const Settings& settings);
-
 bool is_given_up(ncclComm& self);
 Error gave_up(const std::string& who);
 

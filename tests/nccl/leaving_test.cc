@@ -276,6 +276,29 @@ TEST_CASE("a revoked communicator ends its own calls, takes no more, and splits"
   given.destroy();
 }
 
+TEST_CASE("a revoked communicator shrinks, and takes no calls after that either") {
+  const int flags = GENERATE(NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT);
+  Given given(3);
+  for (ncclComm_t comm : given.comms)
+    REQUIRE(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT) == ncclSuccess);
+  std::vector<ncclComm_t> less(2);
+  int out[] = {2};
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (std::size_t r = 0; r < 2; ++r)
+    CHECK(ncclCommShrink(given.comms[r], out, 1, &less[r], nullptr, flags) == ncclSuccess);
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (std::size_t r = 0; r < 2; ++r) CHECK(given.add(r, less[r]) == ncclSuccess);
+  REQUIRE(ncclGroupEnd() == ncclSuccess);
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(cudaStreamSynchronize(given.streams[r]) == cudaSuccess);
+    CHECK(given.data[r].values() == std::vector<float>(8, 3));
+    CHECK(given.add(r) == ncclInvalidUsage);
+    CHECK(ncclCommDestroy(less[r]) == ncclSuccess);
+  }
+  given.destroy();
+}
+
 TEST_CASE("a communicator in the making has neither size nor rank yet") {
   ncclComm_t comm = in_the_making();
   int number = -7;

@@ -1,8 +1,10 @@
 // Ranks in processes of their own, met by a unique id, over our libnccl.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <new>
 
 #include "client.h"
@@ -16,7 +18,7 @@ constexpr std::size_t kCount = 3000;
 /// How the id gets from rank 0 to the others: by any means of the program's.
 struct Board {
   ncclUniqueId id;
-  std::atomic<int> written{0};
+  std::atomic<int> written{0}, joined{0};
 };
 
 /// One rank's life; empty if all is well.
@@ -117,5 +119,112 @@ TEST_CASE("a process for each rank, some on one device") {
   auto* board = new (memory) Board;
   tutti::test::Processes processes(size, [&](int rank) { return live(rank, size, *board); });
   for (int rank = 0; rank < size; ++rank) REQUIRE(processes.wait(rank) == 0);
+  munmap(memory, sizeof(Board));
+}
+
+namespace {
+
+/// What a rank of three does about the death of `victim`: it shrinks and sums over those left.
+std::string survive(int rank, int victim, Board& board) {
+  const auto last = [](const char* what) {
+    return std::string(what) + ": " + ncclGetLastError(nullptr);
+  };
+  constexpr int kSize = 3;
+  cudaSetDevice(rank);
+  if (rank == 0) {
+    if (ncclGetUniqueId(&board.id) != ncclSuccess) return last("id");
+    board.written.store(1, std::memory_order_release);  // The id is there.
+  }
+  // acquire: see the id.
+  while (board.written.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+  ncclComm_t comm = nullptr, less = nullptr;
+  if (ncclCommInitRank(&comm, kSize, board.id, rank) != ncclSuccess) return last("init");
+  void* data = nullptr;
+  if (ncclMemAlloc(&data, kCount * sizeof(int)) != ncclSuccess) return last("memory");
+  // What `of` sums over ranks whose bits are `bits`; empty: it is right.
+  const auto sum = [&](ncclComm_t of, int bits) -> std::string {
+    const std::vector<int> mine(kCount, 1 << rank);
+    cudaMemcpy(data, mine.data(), kCount * sizeof(int), cudaMemcpyHostToDevice);
+    if (ncclAllReduce(data, data, kCount, ncclInt, ncclSum, of, nullptr) != ncclSuccess)
+      return last("sum");
+    cudaStreamSynchronize(nullptr);
+    std::vector<int> found(kCount);
+    cudaMemcpy(found.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost);
+    const bool right = std::ranges::all_of(found, [bits](int number) { return number == bits; });
+    return right ? "" : "wrong sum: " + std::to_string(found[0]);
+  };
+  if (std::string wrong = sum(comm, 7); !wrong.empty()) return wrong;
+  if (rank == victim) raise(SIGKILL);
+  // A call that waits for the rank that is dead, or will be.
+  if (ncclAllReduce(data, data, kCount, ncclInt, ncclSum, comm, nullptr) != ncclSuccess) {
+    const std::string text = ncclGetLastError(comm);
+    if (text.find("rank " + std::to_string(victim)) == std::string::npos) return last("blames");
+  }
+  ncclResult_t state = ncclSuccess;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (state == ncclSuccess && std::chrono::steady_clock::now() < end) {
+    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) return last("asking");
+  }
+  if (state != ncclRemoteError) return "result " + std::to_string(state) + last("");
+  if (ncclCommShrink(comm, &victim, 1, &less, nullptr, NCCL_SHRINK_ABORT) != ncclSuccess)
+    return last("shrink");
+  if (std::string wrong = sum(less, 7 & ~(1 << victim)); !wrong.empty()) return wrong;
+  if (ncclMemFree(data) != ncclSuccess || ncclCommAbort(comm) != ncclSuccess) return last("abort");
+  return ncclCommDestroy(less) == ncclSuccess ? "" : last("destroy");
+}
+
+/// The ranks that were killed are not in the list that the others give.
+std::string lose_more(int rank, Board& board) {
+  cudaSetDevice(rank);
+  if (rank == 0) {
+    if (ncclGetUniqueId(&board.id) != ncclSuccess) return "id";
+    board.written.store(1, std::memory_order_release);  // The id is there.
+  }
+  // acquire: see the id.
+  while (board.written.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+  ncclComm_t comm = nullptr, less = nullptr;
+  if (ncclCommInitRank(&comm, 4, board.id, rank) != ncclSuccess) return "init";
+  board.joined.fetch_add(1, std::memory_order_relaxed);
+  while (board.joined.load(std::memory_order_relaxed) != 4) std::this_thread::yield();
+  if (rank == 0 || rank == 2) raise(SIGKILL);
+  int out[] = {0};
+  if (ncclCommShrink(comm, out, 1, &less, nullptr, NCCL_SHRINK_ABORT) != ncclRemoteError)
+    return "it did not fail";
+  const std::string text = ncclGetLastError(nullptr);
+  if (text.find("rank 2 has been lost too") == std::string::npos) return text;
+  if (ncclCommAbort(less) != ncclSuccess) return "abort";
+  int all[] = {2, 0}, number = -1;
+  if (ncclCommShrink(comm, all, 2, &less, nullptr, NCCL_SHRINK_ABORT) != ncclSuccess)
+    return ncclGetLastError(nullptr);
+  if (ncclCommUserRank(less, &number) != ncclSuccess || number != rank / 2) return "its number";
+  return ncclCommDestroy(less) == ncclSuccess && ncclCommAbort(comm) == ncclSuccess ? "" : "end";
+}
+
+}  // namespace
+
+TEST_CASE("whichever process is killed, the others shrink and go on") {
+  const int victim = GENERATE(0, 1, 2);  // Rank 0 has made the id.
+  void* memory =
+      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto* board = new (memory) Board;
+  tutti::test::Processes processes(3, [&](int rank) { return survive(rank, victim, *board); });
+  for (int rank = 0; rank < 3; ++rank) {
+    INFO("rank " << rank << ", killed: " << victim);
+    CHECK((processes.wait(rank) == 0) == (rank != victim));
+  }
+  munmap(memory, sizeof(Board));
+}
+
+TEST_CASE("a rank that was lost and is not in the list is named") {
+  void* memory =
+      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto* board = new (memory) Board;
+  tutti::test::Processes processes(4, [&](int rank) { return lose_more(rank, *board); });
+  for (int rank = 0; rank < 4; ++rank) {
+    INFO("rank " << rank);
+    CHECK((processes.wait(rank) == 0) == (rank % 2 == 1));
+  }
   munmap(memory, sizeof(Board));
 }
