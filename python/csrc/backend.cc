@@ -20,6 +20,7 @@ constexpr std::chrono::seconds kGoodbye{10};
 c10d::ErrorType error_type(Code code) {
   switch (code) {
     case Code::kTimeout: return c10d::ErrorType::TIMEOUT;
+    case Code::kRevoked:  // By a rank that wants all others to shrink.
     case Code::kPeerFailed: return c10d::ErrorType::REMOTE_ERROR;
     default: return c10d::ErrorType::COMM_ERROR;
   }

@@ -101,6 +101,22 @@ class TorchBackend : public LikeGloo {
   void abort() override;
   void shutdown() override;
 
+  // After a failure (backend_recovery.cc). Only torch 2.10 and newer call the first two, which are
+  // not marked as overrides for older ones.
+  // NOLINTBEGIN(modernize-use-override,clang-diagnostic-suggest-override)
+  virtual bool supportsShrinking() const { return true; }
+  /// A group of the ranks that are left, which all call it. If ranks were lost that are not in
+  /// `ranks_to_exclude`, it fails on all of them with a DistBackendError that names the first.
+  virtual Ptr<c10d::Backend> shrink(const std::vector<int64_t>& ranks_to_exclude,
+                                    int shrink_flags = 0,
+                                    const Ptr<c10d::Backend::Options>& opts_override = nullptr);
+  // NOLINTEND(modernize-use-override,clang-diagnostic-suggest-override)
+  /// The ranks that have died or don't come, ascending: the same on all that call it, which are all
+  /// that are left. With those in `exclude`, which do not call it, alike on all others.
+  std::vector<int> lost_ranks(const std::vector<int>& exclude);
+  /// Ends all calls of the group on all ranks, which are to shrink. Any thread.
+  void revoke(const std::string& reason);
+
   /// The communicator's description of itself: transport, memory, plans.
   std::string describe();
   /// What this rank's collectives on CPU tensors did and waited for; and the latest of them, as
@@ -188,6 +204,7 @@ class TorchBackend : public LikeGloo {
 
   static std::string describe(const char* name, std::uint64_t number, const Shared& shared);
   std::shared_ptr<Communicator> communicator();
+  std::shared_ptr<Communicator> to_recover(const char* function);
 
   // The parts that jobs are made of (collectives.cc).
   static at::Tensor input_of(Job& job, const at::Tensor& tensor);

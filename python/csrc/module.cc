@@ -115,6 +115,10 @@ PYBIND11_MODULE(_C, module) {
       .def(
           "flight_record", [](TorchBackend& backend) { return backend.flight_record(); },
           py::call_guard<py::gil_scoped_release>(), "The latest collectives on CPU tensors, JSON.")
+      .def("lost_ranks", &TorchBackend::lost_ranks, py::arg("exclude"),
+           py::call_guard<py::gil_scoped_release>(), "What tutti_torch.lost_ranks returns.")
+      .def("revoke", &TorchBackend::revoke, py::arg("reason"),
+           py::call_guard<py::gil_scoped_release>(), "What tutti_torch.revoke does.")
       .def("counters", &counters_of, "What tutti_torch.stats returns.");
   module.def("enable_shared_allocator", &tutti::python::enable_shared_allocator,
              py::arg("from_bytes"));

@@ -103,4 +103,45 @@ def dump_flight_record(prefix, group=None):
     return _flight.dump(_backend("dump_flight_record", group), prefix, group)
 
 
+def lost_ranks(group=None, exclude=()):
+    """The ranks of the group that have died, left, or did not call this within its time limit, and
+    those in `exclude`: the same list on all that are left, which all call it, after a failure or
+    not. It does not matter which rank has died; no store is needed."""
+    return _backend("lost_ranks", group).lost_ranks(sorted(set(exclude)))
+
+
+def revoke(reason, group=None):
+    """Ends what is under way in the group on all its ranks, with an error that says `revoked` and the
+    reason: for a rank that has seen an error and wants the others to come to `shrink_group`."""
+    _backend("revoke", group).revoke(reason)
+
+
+def shrink_group(group=None, exclude=()):
+    """A group of the ranks that are left after a failure, less those in `exclude` (ranks of the
+    group, alike on all), for tensors of CPUs and CUDA devices. All ranks that are left call it.
+    Ranks that die meanwhile are left out as well. It is torch.distributed.shrink_group with
+    SHRINK_ABORT and the ranks that are lost: it becomes the default group if `group` was that, and
+    other groups are destroyed then. ValueError: no rank is lost or excluded. torch 2.10 and newer."""
+    import torch
+    import torch.distributed as dist
+    if not hasattr(dist, "shrink_group"):
+        raise RuntimeError(f"tutti_torch.shrink_group: torch {torch.__version__} has no shrink_group; "
+                           "2.10 and newer have")
+    old = group if group is not None else dist.group.WORLD
+    while True:
+        lost = lost_ranks(old, exclude)
+        if not lost:
+            raise ValueError("tutti_torch.shrink_group: all ranks of the group live and call this, "
+                             "and none is excluded")
+        try:
+            made = dist.shrink_group(lost, old, dist.distributed_c10d.SHRINK_ABORT)
+        except dist.DistBackendError as error:
+            if "lost too" in str(error) or "could not make" in str(error):
+                continue  # Another rank has died: all that are left come here.
+            raise
+        backend = made._get_backend(torch.device("cpu"))
+        made._register_backend(torch.device("cuda"), dist.ProcessGroup.BackendType.GLOO, backend)
+        return made
+
+
 _autoload()
