@@ -238,7 +238,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   options.stream_from_bytes = last_level_cache_bytes() / 8 * 5;
   options.machine_ranks = static_cast<int>(here.size());
   options.places = places_of(peers);
-  options.flight = flight_of(*state, peers, serial);
+  state->flight = options.flight = flight_of(*state, peers, serial);
   state->executor =
       std::make_unique<exec::HostExecutor>(std::move(endpoint), me.value, std::move(options));
   state->queue = std::make_unique<CallQueue>(*state->executor);

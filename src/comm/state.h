@@ -25,6 +25,7 @@ struct Communicator::State {
   int node_ranks = 1;    // Ranks that compete for `cpus`: of the whole job, as far as it is known.
   int cpus = 1;
   double created_ms = 0;
+  exec::flight::About flight;  // What others are told of its record.
   std::shared_ptr<const PlanSelector> selector;
   std::unique_ptr<exec::HostExecutor> executor;
   std::unique_ptr<CallQueue> queue;

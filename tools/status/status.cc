@@ -62,9 +62,14 @@ std::string state_text(const RankStatus& rank, std::int64_t now_ns) {
   const std::string age =
       rank.since_ns == 0 ? "" : fmt::format(", {:.1f} s", seconds(now_ns - rank.since_ns));
   if (rank.awaited >= 0) return fmt::format("waits for {}{}", rank.awaited, age);
+  if (rank.in_call && rank.last_call->state.at >= exec::flight::At::kLaunched)
+    return std::string(exec::flight::to_string(rank.last_call->state.at)) + age;
   if (rank.in_call) return "in it" + age;
   if (rank.last_call == nullptr) return "no call yet";
-  return std::string(exec::flight::outcome_name(rank.last_call->state));
+  const exec::flight::State& state = rank.last_call->state;
+  const bool failed = state.outcome >= static_cast<std::uint8_t>(exec::flight::Outcome::kFailed);
+  return std::string(exec::flight::outcome_name(state)) +
+         (failed && state.awaited >= 0 ? fmt::format(", waited for {}", state.awaited) : "");
 }
 
 /// The ranks that cost the others most, as many as a screen has room for.

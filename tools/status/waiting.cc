@@ -13,11 +13,18 @@ using exec::flight::Seen;
 
 // A message that was posted just now is not yet waited for.
 constexpr std::int64_t kLongMessageNs = 50'000'000;
+// A device may be behind by so much because of other work.
+constexpr std::int64_t kLongLaunchNs = 1'000'000'000;
 
 RankStatus status_of(const FoundTrack& found, std::int64_t now_ns) {
   RankStatus rank{.found = &found};
   for (const Seen& seen : found.track.entries) {
-    if (!seen.message()) rank.last_call = &seen;
+    if (seen.message()) continue;
+    rank.made = seen.call;
+    // Devices have several on the way: the first that is not over.
+    if (rank.last_call == nullptr || !rank.last_call->running()) rank.last_call = &seen;
+  }
+  for (const Seen& seen : found.track.entries) {
     if (seen.message() && seen.running() && rank.message == nullptr) rank.message = &seen;
   }
   rank.in_call = rank.last_call != nullptr && rank.last_call->running();
@@ -84,8 +91,7 @@ std::string blocker_text(const CommStatus& comm, const RankStatus& waiting) {
     return fmt::format("{} waits for rank {} in {}", name, blocker.awaited, call_text(blocker));
   if (!waiting.in_call) return fmt::format("{} has not answered {}", name, call_text(waiting));
   const std::uint64_t call = waiting.last_call->call;
-  const std::uint64_t made = blocker.last_call == nullptr ? 0 : blocker.last_call->call;
-  if (made < call && !blocker.in_call)
+  if (blocker.made < call && !blocker.in_call)
     return fmt::format("{} has not made {}", name, call_text(waiting));
   return fmt::format("{} is in {}", name, blocker.in_call ? call_text(blocker) : "its own code");
 }
@@ -118,6 +124,20 @@ void find_blocker(CommStatus& comm, std::int64_t now_ns) {
                            static_cast<double>(comm.waited_ns) / 1e9);
 }
 
+/// Kernels don't tell for which rank they wait. But a rank that has launched fewer calls than
+/// another has had on its device for so long keeps that one waiting.
+void find_late_launches(CommStatus& comm, std::int64_t now_ns) {
+  const auto on_device = [](const RankStatus& status) {
+    return status.in_call && status.last_call->state.at >= exec::flight::At::kLaunched;
+  };
+  const auto last =
+      std::ranges::min_element(comm.by_rank, {}, [](const auto& one) { return one.second.made; });
+  for (auto& [rank, status] : comm.by_rank) {
+    const bool waits = on_device(status) && now_ns - status.since_ns > kLongLaunchNs;
+    if (waits && last->second.made < status.last_call->call) status.awaited = last->first;
+  }
+}
+
 /// The value below which that share of the values lies; the values get sorted.
 std::int64_t quantile(std::vector<std::int64_t>& values, double share) {
   if (values.empty()) return 0;
@@ -131,7 +151,9 @@ void find_lateness(CommStatus& comm) {
   std::map<std::uint64_t, std::vector<Arrival>> arrivals;  // By number of the call.
   for (const auto& [rank, status] : comm.by_rank) {
     for (const Seen& seen : status.found->track.entries) {
-      if (!seen.message() && seen.begin_ns != 0)
+      // A launch says nothing of when the device comes to it.
+      const bool launch = seen.state.at >= exec::flight::At::kLaunched;
+      if (!seen.message() && seen.begin_ns != 0 && !launch)
         arrivals[seen.call].emplace_back(seen.begin_ns, rank);
     }
   }
@@ -166,6 +188,7 @@ std::vector<CommStatus> find_waiting(const Found& found) {
   }
   std::vector<CommStatus> comms;
   for (auto& [name, comm] : by_name) {
+    find_late_launches(comm, found.now.ns);
     find_blocker(comm, found.now.ns);
     find_lateness(comm);
     comms.push_back(std::move(comm));

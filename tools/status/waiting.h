@@ -13,11 +13,13 @@ namespace tutti::tools {
 /// What a rank does.
 struct RankStatus {
   const FoundTrack* found = nullptr;
-  const exec::flight::Seen* last_call = nullptr;  // Its latest call; null: it has made none.
-  const exec::flight::Seen* message = nullptr;    // Its oldest message that is not over.
-  bool in_call = false;                           // The latest call is not over.
-  int awaited = -1;                               // The rank that it waits for; -1: none.
-  std::int64_t since_ns = 0;                      // When what it waits in began; 0: not known.
+  // Its latest call, or the first that is not over; null: it has made none.
+  const exec::flight::Seen* last_call = nullptr;
+  std::uint64_t made = 0;                       // The latest call's number.
+  const exec::flight::Seen* message = nullptr;  // Its oldest message that is not over.
+  bool in_call = false;                         // The latest call is not over.
+  int awaited = -1;                             // The rank that it waits for; -1: none.
+  std::int64_t since_ns = 0;                    // When what it waits in began; 0: not known.
 };
 
 /// How late a rank comes to calls, compared with the first rank, in calls whose begin all ranks of

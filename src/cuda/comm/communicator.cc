@@ -66,8 +66,12 @@ Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t st
   return in_order(stream, [&] {
     const int me = rank.me.value;
     const exec::CudaCall& call = call_of(request);
-    if (plans.is_eager(request)) return rank.mesh->launch_one_shot(me, call, stream);
+    if (plans.is_eager(request)) {
+      record.begin(request, "one_shot");
+      return rank.mesh->launch_one_shot(me, call, stream);
+    }
     const PlanCache::Route& route = plans.route(request, memory.mapped_of(request));
+    record.begin(request, route.name);
     if (route.copies != nullptr) return copies.launch(*route.copies, call, stream);
     if (const auto how = route.multimem ? multimem_of(request) : std::nullopt)
       return rank.mesh->launch_multimem(me, call, *how, memory.multicast().staging, stream);

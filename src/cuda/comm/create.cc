@@ -304,6 +304,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
     status = self.network()->start(
         [mesh = self.mesh.get(), me = self.me.value] { mesh->rings().abort(me); });
   if (status) status = state->order.make();
+  if (status) status = state->record.make();
   if (status) status = state->signals.make(self.mesh->rings(), self.me.value);
   if (status && self.settings.algorithm.find(planner::kCopyEnginesName) != std::string::npos)
     status = state->copies.make(state->signals, self.me.value, self.rank_count);

@@ -18,6 +18,21 @@ std::int64_t now_ns() {
 }  // namespace
 
 Status Health::failure() const {
+  Status found = find_failure();
+  if (!found) record_.fail(found.error());
+  return found;
+}
+
+void Health::watch() const {
+  // The communicator keeps the error for the next call or check. Where a stream waits for a signal
+  // CUDA may not answer.
+  if (!failure() || signals_.waits()) return;
+  const RelaxedCapture relaxed;
+  const exec::OnDevice on(rank_.device);
+  record_.look();
+}
+
+Status Health::find_failure() const {
   const Rank me = rank_.me;
   exec::CudaNetwork* const network = rank_.network();
   const Region& region = rank_.host().executor->endpoint().region();

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "cuda/comm/call_record.h"
 #include "cuda/comm/device_rank.h"
 #include "cuda/comm/launch_order.h"
 #include "cuda/mesh/stream_signals.h"
@@ -21,11 +22,14 @@ namespace tutti {
 class Health {
  public:
   /// All of them have to outlive this.
-  Health(DeviceRank& rank, const LaunchOrder& order, exec::StreamSignals& signals)
-      : rank_(rank), order_(order), signals_(signals) {}
+  Health(DeviceRank& rank, const LaunchOrder& order, exec::StreamSignals& signals,
+         DeviceCallRecord& record)
+      : rank_(rank), order_(order), signals_(signals), record_(record) {}
 
   /// Ok, or why calls have ended early or will; all other ranks then learn of it. Any thread.
   Status failure() const;
+  /// What the watcher does now and then: as failure, and notes in the record how far calls are.
+  void watch() const;
   /// Ends all calls, on all ranks. Any thread.
   void abort(std::string_view reason);
   /// The same, so that all ranks come to `shrink`. Any thread.
@@ -39,10 +43,12 @@ class Health {
   void end_waits() const;
   std::string why_ended(int peer) const;
   bool has_work() const;
+  Status find_failure() const;
 
   DeviceRank& rank_;
   const LaunchOrder& order_;
   exec::StreamSignals& signals_;
+  DeviceCallRecord& record_;
   std::atomic<bool> stopped_{false};  // relaxed: no other memory depends on it.
   // By the steady clock, in ns: when to look at peers next, and since when this rank has waited for
   // a peer that had ended; 0: it does not. relaxed: only times; each thread looks for itself.

@@ -71,6 +71,8 @@ class LaunchOrder {
   Status synchronize() const { return launched_.synchronize(); }
   /// Whether these calls are done. Any thread, on the rank's device.
   bool done() const { return launched_.done(); }
+  /// Between enter and leave: whether the call is captured, and does not run now.
+  bool capturing() const { return current_ == &in_capture_; }
   /// Whether graphs may replay calls.
   bool captured() const { return captured_; }
   /// How many calls there were. Any thread.

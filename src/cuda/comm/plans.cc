@@ -113,6 +113,7 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
     const planner::DeviceRecipe made = planner::device_recipe(one, asked, rank_.machine);
     TUTTI_TRY(const planner::VerifiedPlan* verified, planner::prepare(made.recipe));
     Route route;
+    route.name = one.copy_engines ? planner::kCopyEnginesName : one.algorithm->name;
     route.multimem = multimem;
     Status loads = one.copy_engines ? exec::CopyEngines::suits(verified->plan)
                                     : load(*verified, made.format, route.plan);

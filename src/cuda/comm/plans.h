@@ -19,6 +19,7 @@ namespace tutti {
 class PlanCache {
  public:
   struct Route {
+    std::string_view name;  // The algorithm's, for as long as the process lives.
     const exec::CudaPlan* plan = nullptr;
     const plan::Plan* copies = nullptr;  // Instead: for copy engines.
     bool two_shot = false;  // Take the kernel that stands for the plan, if it takes the call.

@@ -5,6 +5,7 @@
 //   signals  signals between ranks by operations of streams (mesh/stream_signals.h)
 //   memory   what ranks have registered with each other (registered.h)
 //   plans    what is loaded, and which plan a call takes (plans.h)
+//   record   calls in the flight record (call_record.h)
 //   health   failures, and ending calls early (health.h); the process's watcher asks it, too
 //            (watcher.h)
 //   recoveries  the operations of ranks that are left (recover.cc)
@@ -21,6 +22,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "cuda/comm/call_record.h"
 #include "cuda/comm/device_rank.h"
 #include "cuda/comm/health.h"
 #include "cuda/comm/launch_order.h"
@@ -73,7 +75,8 @@ struct DeviceCommunicator::State {
   exec::CopyEngines copies;  // Made where TUTTI_ALGORITHM names them.
   RegisteredMemory memory{rank, order};
   PlanCache plans{rank};
-  Health health{rank, order, signals};
+  DeviceCallRecord record{rank, order};
+  Health health{rank, order, signals, record};
   exec::CudaCall next_call;  // Kept for its lists.
   DeviceRecoveries recoveries;
 
@@ -104,6 +107,7 @@ struct DeviceCommunicator::State {
     const exec::OnDevice on(rank.device);
     TUTTI_RETURN_IF_ERROR(order.enter(stream));
     TUTTI_RETURN_IF_ERROR(launch());
+    TUTTI_RETURN_IF_ERROR(record.launched(stream));
     if (rank.network() != nullptr) rank.network()->wake();
     return order.leave(stream);
   }

@@ -62,8 +62,7 @@ Status Watcher::look() {
   }
   for (const auto& rank : ranks) {
     const std::lock_guard lock(rank->mutex);
-    // The communicator keeps the error for the next call or check.
-    if (rank->health != nullptr) static_cast<void>(rank->health->failure());
+    if (rank->health != nullptr) rank->health->watch();
   }
   return ok();
 }

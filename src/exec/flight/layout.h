@@ -38,7 +38,10 @@ enum class At : std::uint8_t {
   kLeave,
   kStopping,  // It failed; ranks that write into its buffers have to stop first.
   kDone,
-  kMessage
+  kMessage,
+  // Those of calls of devices, which keep them when they are over.
+  kLaunched,  // It is on its stream.
+  kOnDevice   // It was the first that was not over, when somebody looked.
 };
 
 /// The word `state` of an entry.

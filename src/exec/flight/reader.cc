@@ -185,7 +185,7 @@ std::string printable(std::string_view text) {
 void make_sound(Seen& seen, int ranks) {
   if (seen.end_ns < seen.begin_ns) seen.end_ns = 0;
   if (seen.state.awaited >= ranks) seen.state.awaited = -1;
-  if (seen.state.at > At::kMessage) seen.state.at = At::kDone;
+  if (seen.state.at > At::kOnDevice) seen.state.at = At::kDone;
 }
 
 std::vector<SeenTrack> read_file(const Copy& copy, const Now& now) {
@@ -254,6 +254,8 @@ std::string_view to_string(At at) {
     case At::kStopping: return "stops after an error";
     case At::kDone: return "done";
     case At::kMessage: return "waits for a message's other end";
+    case At::kLaunched: return "launched";
+    case At::kOnDevice: return "on the device";
   }
   return "?";
 }

@@ -9,7 +9,7 @@
 // Totals cost a call that repeats the one before nothing: its run is counted when another begins.
 // Waits are counted in calls that wait, at most one look at the clock each.
 //
-// All functions are for the thread that executes the communicator's calls.
+// All functions but set_state are for the thread that executes the communicator's calls.
 #pragma once
 #include <atomic>
 #include <string>
@@ -92,6 +92,15 @@ class Recorder {
   /// A message has come to its end; its peer may be known only now. `waited`: it was not carried
   /// out at once.
   void end_message(std::uint64_t number, int peer, Outcome outcome, bool waited);
+
+  /// Says what an entry is at, or how it ended, unless so many came since that it is gone. Any
+  /// thread, one at a time for an entry; no whole ring of entries may be begun meanwhile.
+  void set_state(std::uint64_t number, const State& state) {
+    Entry<Word>& entry = track_->entries[(number - 1) % kEntries];
+    // relaxed, both: the state says something by itself.
+    if (entry.number.load(std::memory_order_relaxed) != number) return;
+    entry.state.store(state.packed(), std::memory_order_relaxed);
+  }
 
   const Track<Word>& track() const { return *track_; }
   const std::string& folder() const { return folder_; }

@@ -101,6 +101,41 @@ TEST_CASE("what the blamed rank does is said") {
   CHECK(job.status().blocker >= 0);
 }
 
+TEST_CASE("a rank that launches too few calls of devices is blamed") {
+  const auto on_device = [](std::uint64_t number, std::int64_t begin_ns, At at, bool ended) {
+    Seen seen = call(number, begin_ns, -1, ended);
+    seen.state.at = at;
+    return seen;
+  };
+  Job job(3);
+  for (const int rank : {0, 2}) {
+    job.add(rank, {on_device(6, 80 * kSecond, At::kOnDevice, true),
+                   on_device(7, 90 * kSecond, At::kOnDevice, false),
+                   on_device(8, 91 * kSecond, At::kLaunched, false)});
+  }
+  SECTION("it has not made the call that others have on their devices") {
+    job.add(1, {on_device(6, 80 * kSecond, At::kOnDevice, true)});
+    const CommStatus status = job.status();
+    CHECK(status.blocker == 1);
+    CHECK(status.waiting == std::vector{0, 2});
+    CHECK(status.blame == "rank 1 has not made call 7 (barrier)");
+    CHECK(status.waited_ns == 10 * kSecond);
+    CHECK(status.compared == 0);  // Launches do not say which rank is late.
+  }
+  SECTION("all have made it") {
+    job.add(1, {on_device(7, 80 * kSecond, At::kOnDevice, false)});
+    CHECK(job.status().blocker == -1);
+    CHECK(job.status().by_rank.at(0).last_call->call == 7);
+  }
+  SECTION("it may come yet") {
+    job.add(1, {on_device(6, 80 * kSecond, At::kOnDevice, true)});
+    Job soon(2);
+    soon.add(0, {on_device(7, kNow - kSecond / 2, At::kOnDevice, false)});
+    soon.add(1, {on_device(6, kNow - kSecond, At::kOnDevice, true)});
+    CHECK(soon.status().blocker == -1);
+  }
+}
+
 TEST_CASE("a rank of another host is not said to have ended") {
   Job job(3);
   job.add(0, {call(7, 90 * kSecond, 2)}).track.local_ranks = 2;
