@@ -25,4 +25,8 @@ suite messages_test "two ends that do not fit together are an error on both rank
 suite vector_test "ranks that see a block's size differently are told so"
 suite communicator_test "asynchronous calls take place in order and mix with blocking ones"
 suite communicator_test "splits are communicators of their own*"
+# The queue pairs of a new communicator are made while those of the failed one are still there.
+suite recovery_test "whichever rank dies*"
+suite recovery_test "ranks that die while others shrink are left out as well"
+suite recovery_test "after an abort or a revoke all ranks shrink to all ranks"
 echo "ok"
