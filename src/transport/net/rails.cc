@@ -189,6 +189,10 @@ bool Rails::left() {
 }
 
 bool Rails::delivering() {
+  // A connection that was reset has nothing on its way: the next progress() looks at all of them.
+  for (Rail& one : rails_) one.busy = true;
+  // Frames of a lost rail are sent again once the peer has answered.
+  if (held() != 0 && (unsettled_ != 0 || any_waits_)) return true;
   return std::any_of(rails_.begin(), rails_.end(),
                      [](const Rail& one) { return !one.failure && one.carrier->delivering(); });
 }

@@ -18,6 +18,8 @@ constexpr std::chrono::microseconds kNearNap{50};
 // How long, at least, a rank that leaves waits until its last frames are acknowledged.
 constexpr std::chrono::milliseconds kLastWords{1000};
 constexpr std::chrono::milliseconds kLongestNap{20};
+// An acknowledgement of the peer's system wakes nobody.
+constexpr std::chrono::microseconds kAcknowledgementNap{100};
 constexpr std::int64_t kVanishedLookMs = 200;
 
 }  // namespace
@@ -59,7 +61,7 @@ Replicator::~Replicator() {
   };
   for (Peer& peer : some_peers_) {
     while (!peer.failure && !peer.carrier().left() && waits(peer.carrier()))
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      std::this_thread::sleep_for(kAcknowledgementNap);
   }
 }
 
@@ -199,6 +201,22 @@ void Replicator::send_all(std::chrono::steady_clock::time_point end) {
   }
 }
 
+/// Returns once a connection that is reset can't lose what was sent over it: whatever it loses is
+/// sent again over another one. A peer with a single connection has nothing to send again. The
+/// destructor waits for such a peer.
+void Replicator::await_delivery(std::chrono::steady_clock::time_point end) {
+  for (Peer& peer : some_peers_) {
+    bool looked = false;
+    while (!peer.failure && peer.carrier().held() != 0 && std::chrono::steady_clock::now() < end) {
+      const bool delivering = peer.carrier().pending() != 0 || peer.carrier().delivering();
+      // Nothing is on its way over a connection that was reset either: look once more.
+      if (!delivering && looked) break;
+      looked = !delivering;
+      if (!progress() && delivering) sleep(kAcknowledgementNap);
+    }
+  }
+}
+
 void Replicator::say_left(std::chrono::milliseconds longest) {
   farewell_end_ = Deadline::after(longest).at;
   send_all(farewell_end_);
@@ -206,6 +224,7 @@ void Replicator::say_left(std::chrono::milliseconds longest) {
   const std::uint64_t left = region_.status(me_).left.load(std::memory_order_relaxed);
   for (Peer& peer : some_peers_) peer.say_left(left);
   send_all(farewell_end_);
+  await_delivery(farewell_end_);
 }
 
 void Replicator::sleep(std::chrono::nanoseconds longest) {

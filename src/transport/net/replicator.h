@@ -81,6 +81,7 @@ class Replicator final : public RemoteLink {
   bool exchange(int rank, bool look);
   void look_for_vanished();
   void send_all(std::chrono::steady_clock::time_point end);
+  void await_delivery(std::chrono::steady_clock::time_point end);
 
   Region region_;
   int me_;

@@ -34,7 +34,7 @@ struct Pipe {
   std::deque<Frame> frames;
   std::vector<Frame>* copies = nullptr;  // Gets a copy of each, if it is there.
   std::size_t sent = 0;                  // Frames, ever.
-  bool cut = false;
+  bool cut = false, left = false;        // Left: by the rank that sends.
 };
 /// From each rank to each.
 using Pipes = std::vector<std::vector<Pipe>>;
@@ -58,6 +58,7 @@ class SlowCarrier final : public net::Carrier {
     queued_.push_back({header, {pieces.begin(), pieces.end()}});
   }
   using Carrier::send;
+  ~SlowCarrier() override { out_.left = true; }
   Result<bool> flush() override {
     if (cut()) return broken();
     bool moved = false;
@@ -89,6 +90,7 @@ class SlowCarrier final : public net::Carrier {
       in_.frames.pop_front();
       moved = true;
     }
+    if (in_.left && in_.frames.empty()) return broken();
     return moved;
   }
   bool any_memory() const override { return true; }
@@ -110,6 +112,7 @@ class SlowCarrier final : public net::Carrier {
   }
   void leave() override {}
   bool left() override { return true; }
+  bool delivering() override { return !out_.cut && !in_.left && !out_.frames.empty(); }
 
  private:
   struct Queued {
@@ -256,13 +259,19 @@ class Ranks {
           me, std::move(own)));
     }
   }
-  /// All leave once they have heard each other: here no rank answers while another one leaves.
+  /// All leave once they have heard each other. The ranks that are left answer one that leaves.
   ~Ranks() {
     slowness_.cut_one_in = 0;
+    std::erase(executors_, nullptr);
     const auto pending = [](const auto& one) { return one->endpoint().remote_link()->pending(); };
-    for (int turns = 0; turns < 10'000 && std::ranges::any_of(executors_, pending); ++turns) {
-      for (const auto& executor : executors_) executor->endpoint().remote_link()->progress();
-    }
+    slowness_.asleep = [this] {
+      for (const auto& executor : executors_) {
+        if (executor != nullptr) executor->endpoint().remote_link()->progress();
+      }
+    };
+    for (int turns = 0; turns < 10'000 && std::ranges::any_of(executors_, pending); ++turns)
+      slowness_.asleep();
+    for (auto& executor : executors_) const auto leaves = std::move(executor);
   }
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
@@ -271,6 +280,17 @@ class Ranks {
   std::size_t sent_by(std::size_t rank) const { return rails_.front()[rank][1 - rank].sent; }
   std::size_t under_way_from(std::size_t rank) const {
     return rails_.front()[rank][1 - rank].frames.size();
+  }
+  /// A rank leaves, and the others stay.
+  void leave(int rank) {
+    const auto leaves = std::move(executors_[static_cast<std::size_t>(rank)]);
+  }
+  /// One connection between two ranks is reset, and what is on its way over it is lost.
+  void reset(std::size_t rail, std::size_t from, std::size_t to) {
+    for (Pipe* const pipe : {&rails_[rail][from][to], &rails_[rail][to][from]}) {
+      pipe->cut = true;
+      pipe->frames.clear();
+    }
   }
   /// From now on this gets a copy of each frame from one rank to another.
   void copy_frames(std::size_t from, std::size_t to, std::vector<Frame>& copies) {

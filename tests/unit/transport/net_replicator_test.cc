@@ -62,6 +62,33 @@ TEST_CASE("Rails that are lost in the middle of calls change nothing") {
   }
 }
 
+TEST_CASE("A rank that leaves while a rail is reset is not taken for a dead one") {
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  for (int round = 0; round < 20; ++round) {
+    Ranks ranks(2, "one_shot", seed + static_cast<std::uint64_t>(round), 2);
+    Case test;
+    test.count = 100;
+    test.ranks = 2;
+    REQUIRE(run(ranks, test, 1).empty());
+    RemoteLink& stays = *ranks[1].endpoint().remote_link();
+    for (int turn = 0; turn < 100; ++turn) ranks[turn % 2].endpoint().remote_link()->progress();
+    bool lost = false;
+    const auto go_on = [&] {
+      // The first rail carries short frames; the second one still works.
+      if (!std::exchange(lost, lost || ranks.under_way_from(0) != 0) && lost) ranks.reset(0, 0, 1);
+      stays.progress();
+    };
+    ranks.slowness().asleep = [&] {
+      if (lost || ranks.under_way_from(0) != 0) go_on();
+    };
+    ranks.leave(0);
+    for (int turn = 0; turn < 1000; ++turn) go_on();
+    CHECK(lost);
+    CHECK(ranks[1].endpoint().region().status(0).left.load() != 0);
+  }
+}
+
 TEST_CASE("A call that fails gives lent memory back at once") {
   Ranks ranks(2, "one_shot", 7);
   Case test;
