@@ -66,9 +66,11 @@ bool names_blamed(std::string_view text) {
   return false;
 }
 
-/// Whether the rank that is blamed was itself in a call that failed.
+/// Whether the rank that is blamed was itself in a call that failed, or still joined: it shows no
+/// call, and not yet for whom it waits.
 bool waited_as_well(const CallReport& call) {
   const RankReport& blamed = world->reports[call.peer];
+  if (blamed.join.end > call.end) return true;
   const int last = blamed.call_count - 1;
   return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].begin < call.end;
 }
