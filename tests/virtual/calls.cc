@@ -66,6 +66,7 @@ std::vector<Call> script(const Parameters& run) {
     if (kind == 1 || kind == 2) call.what = What::kMessages;
     if (kind == 3 && !parted) call.what = What::kSplit;
     if (kind == 4 || kind == 5) call.what = What::kBatch;
+    if (kind == 6 || (kind < 14 && run.repeats)) call.what = What::kRepeats;
     call.collective = static_cast<Collective>(random.below(kCollectiveCount));
     call.type = random.one_in(2) ? DataType::kInt32 : DataType::kFloat32;
     constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
@@ -82,6 +83,10 @@ std::vector<Call> script(const Parameters& run) {
     call.registered = random.one_in(3) || run.mapped;
     call.in_place = random.one_in(4);
     call.on_part = parted && random.one_in(2);
+    if (call.what == What::kRepeats) {
+      call.count = 1 + call.count % 64;
+      call.times = static_cast<int>(2 + random.below(run.repeats ? 12 : 6));
+    }
     if (call.what == What::kSplit) parted = true;
     calls.push_back(call);
   }
@@ -140,11 +145,17 @@ Running::Running(const Call& call, int number, int me, int ranks)
           call.registered),
       out_(4 * call.count * blocks_out(call.collective, static_cast<std::size_t>(ranks)),
            call.registered) {
-  const std::size_t elements =
-      call.count * blocks_in(call.collective, static_cast<std::size_t>(ranks));
-  for (std::size_t i = 0; i < elements; ++i) put(in_.data(), call.type, i, value_of(number, me, i));
   in_place_ = call.in_place && call.collective == Collective::kAllReduce;
-  if (in_place_ && call.count > 0) std::memcpy(out_.data(), in_.data(), 4 * call.count);
+  renew(number);
+}
+
+void Running::renew(int number) {
+  number_ = number;
+  const std::size_t elements =
+      call_.count * blocks_in(call_.collective, static_cast<std::size_t>(ranks_));
+  for (std::size_t i = 0; i < elements; ++i)
+    put(in_.data(), call_.type, i, value_of(number, me_, i));
+  if (in_place_ && call_.count > 0) std::memcpy(out_.data(), in_.data(), 4 * call_.count);
 }
 
 Request Running::request() {

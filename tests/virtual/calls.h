@@ -9,7 +9,7 @@
 
 namespace tutti::virt {
 
-enum class What : std::uint8_t { kCollective, kBarrier, kMessages, kSplit, kBatch };
+enum class What : std::uint8_t { kCollective, kBarrier, kMessages, kSplit, kBatch, kRepeats };
 
 struct Call {
   What what = What::kCollective;
@@ -18,6 +18,7 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   std::size_t count = 0;
   int root = 0;
+  int times = 1;  // Of a call that is repeated.
   bool started = false, registered = false, in_place = false, on_part = false;
 };
 
@@ -52,6 +53,8 @@ class Running {
  public:
   Running(const Call& call, int number, int me, int ranks);
   Request request();
+  /// The same call on other data.
+  void renew(int number);
   /// Whether the output is what it has to be, bit for bit.
   bool right();
   std::uint64_t sum() { return out_.sum(); }

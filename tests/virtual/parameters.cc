@@ -102,7 +102,8 @@ Parameters draw(std::uint64_t seed) {
                               : static_cast<Joining>(random.below(3));
   if (run.hosts > 1 && random.one_in(4)) run.joining = Joining::kDirectory;
   run.calls = static_cast<std::int32_t>(1 + random.below(12));
-  run.most_kib = random.one_in(6) ? 128 : 8;
+  // Long messages through small windows take a second of the CPU, and most of that is waiting.
+  run.most_kib = random.one_in(6) && (run.shared_memory || run.window >= 65536) ? 128 : 8;
   switch (random.below(12)) {
     case 0:
       run.odd_call = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.calls)));
@@ -114,7 +115,10 @@ Parameters draw(std::uint64_t seed) {
       run.abort_rank =
           static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
       run.abort_thread = random.one_in(2);
-      if (random.one_in(2)) draw_late_writer(random, run);
+      if (random.one_in(2))
+        draw_late_writer(random, run);
+      else
+        run.repeats = random.one_in(2);
       break;
     case 2:
       run.absent_call =

@@ -99,9 +99,11 @@ std::string check_haste(int rank, const CallReport& call) {
   const bool joining = &call == &world->reports[rank].join;
   if (only_deaths && !joining && world->killed_at != kNever && call.end > noticed && call.code != 0)
     return say(rank, call, "it noticed a death too late");
-  if (world->aborted_at == kNever || call.code != 0 || call.part != 0) return {};
-  const Time known = world->aborted_at + (rank == run.abort_rank ? 0 : kHaste);
-  if (call.begin > known && !call.empty) return say(rank, call, "it is ok after an abort");
+  if (world->aborted_at == kNever || call.ok_begin == 0 || call.part != 0) return {};
+  // In shared memory all ranks see it at once.
+  const bool at_once = rank == run.abort_rank || run.shared_memory;
+  const Time known = world->aborted_at + (at_once ? 0 : kHaste);
+  if (call.ok_begin > known && !call.empty) return say(rank, call, "it is ok after an abort");
   return {};
 }
 

@@ -178,6 +178,7 @@ class RankRun {
       case What::kMessages: going = messages(report, *comm, call, number, me, ranks); break;
       case What::kSplit: going = split(report, whole); break;
       case What::kBatch: going = batch(report, *comm, call, number, me, ranks); break;
+      case What::kRepeats: going = repeats(report, *comm, call, number, me, ranks); break;
       case What::kCollective: going = collective(report, *comm, call, number, me, ranks); break;
     }
     return going;
@@ -202,6 +203,7 @@ class RankRun {
     report.end = world->now;
     report.done = true;
     note("returns", report.number, status ? 0 : static_cast<int>(status.error().code));
+    if (status) report.ok_begin = report.begin;
     if (!status) fill(report, status.error());
     return bool(status);
   }
@@ -224,6 +226,24 @@ class RankRun {
     }
     watch(report, [&] { return running.sum(); });
     return false;
+  }
+
+  /// The same short call again and again, which the library makes by a shorter way.
+  bool repeats(CallReport& report, Communicator& comm, const Call& call, int number, int me,
+               int ranks) {
+    Running running(call, number, me, ranks);
+    for (int i = 0; i < call.times; ++i) {
+      if (random_.one_in(4))
+        std::this_thread::sleep_for(std::chrono::microseconds(random_.below(100)));
+      running.renew(number + i);
+      report.begin = world->now;
+      if (!finish(report, comm.call(running.request()))) {
+        watch(report, [&] { return running.sum(); });
+        return false;
+      }
+      report.wrong |= !running.right();
+    }
+    return true;
   }
 
   /// After an error, a buffer is the caller's.
@@ -332,7 +352,8 @@ class RankRun {
   }
 
   static constexpr int kMostForks = 3;
-  static constexpr const char* kNames[] = {"collective", "barrier", "messages", "split", "batch"};
+  static constexpr const char* kNames[] = {"collective", "barrier", "messages",
+                                           "split",      "batch",   "repeats"};
   const Parameters& run_;
   int me_;
   RankReport& report_;

@@ -155,6 +155,7 @@ struct Parameters {
   std::int32_t switch_one_in = 8;  // At a point, the thread hands on the baton.
   Joining joining = Joining::kDirectory;
   bool starts_all = false;    // Collectives are started, and none is blocking.
+  bool repeats = false;       // Most calls are short ones, again and again.
   bool mapped = false;        // All calls are large, on memory that peers can map.
   bool shared_memory = true;  // Only ranks of one host have it; else TCP.
   std::int32_t timeout_ms = 5000, calls = 8, most_kib = 16;
@@ -173,7 +174,8 @@ struct Parameters {
 
 /// How one call of a rank went.
 struct CallReport {
-  Time begin = 0, end = 0;
+  Time begin = 0, end = 0;  // Of the last time, if it is repeated.
+  Time ok_begin = 0;        // Of the last time that it was ok.
   std::int32_t code = 0, peer = -1, number = 0;
   std::int32_t part = 0;  // Which communicator.
   bool wrong = false, touched = false, done = false;
