@@ -66,10 +66,16 @@ bool names_blamed(std::string_view text) {
   return false;
 }
 
+/// A part has numbers of its own: every second rank, or all (see RankRun::split).
+int peer_in_whole(const CallReport& call) {
+  if (call.part == 0 || call.peer < 0) return call.peer;
+  return call.part - 1 + call.peer * (world->parameters.ranks > 3 ? 2 : 1);
+}
+
 /// Whether the rank that is blamed was itself in a call that failed, or still joined: it shows no
 /// call, and not yet for whom it waits.
 bool waited_as_well(const CallReport& call) {
-  const RankReport& blamed = world->reports[call.peer];
+  const RankReport& blamed = world->reports[peer_in_whole(call)];
   if (blamed.join.end > call.end) return true;
   const int last = blamed.call_count - 1;
   return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].begin < call.end;
@@ -79,9 +85,10 @@ bool waited_as_well(const CallReport& call) {
 bool blames_rightly(int rank, const CallReport& call) {
   const bool joining = &call == &world->reports[rank].join;
   const auto code = static_cast<Code>(call.code);
-  if (is_blamed(call.peer) || is_blamed(rank)) return true;
-  if (world->network_hit || call.part != 0) return true;  // Ranks see it from different ends.
-  if (world->parameters.odd_rank >= 0) return true;       // Either rank of two may be the odd one.
+  if (is_blamed(peer_in_whole(call)) || is_blamed(rank)) return true;
+  if (world->network_hit) return true;  // Ranks see it from different ends.
+  // Either rank of two may be the odd one, or is the first that says so.
+  if (world->parameters.odd_rank >= 0 && code == Code::kMismatch) return true;
   if (code == Code::kTimeout && names_blamed(call.text)) return true;
   // A rank that waits for its last bytes to leave knows no rank.
   if (code == Code::kTimeout && call.peer < 0) return true;
@@ -107,6 +114,39 @@ std::string check_haste(int rank, const CallReport& call) {
   return {};
 }
 
+/// One verdict: what all ranks that are left say of the communicator of all.
+/// - If one rank has been killed, and nothing else has failed, each says that this rank has failed.
+///   A host that vanishes closes nothing: then a deadline may come first.
+/// - If a rank aborts, each says so, and names it.
+/// - Ranks of one host share the word that ends a communicator: whatever the failure, all say the
+///   first one's code and peer. In a mismatch each rank reports its own call.
+std::string check_verdict(int rank, const CallReport& call) {
+  const Parameters& run = world->parameters;
+  if (call.code == 0 || call.part != 0 || call.splits) return {};
+  const auto code = static_cast<Code>(call.code);
+  const bool only_death = run.faults.kills == 1 && world->killed_at != kNever;
+  if (only_death && call.end > world->killed_at) {
+    const bool late = run.faults.kill_host && code == Code::kTimeout;
+    if ((code != Code::kPeerFailed && !late) || !is_blamed(call.peer))
+      return say(rank, call, "it does not name the rank that was killed");
+  }
+  if (run.abort_rank >= 0 && run.faults.stall_for == 0 &&
+      (code != Code::kAborted || call.peer != run.abort_rank))
+    return say(rank, call, "it does not name the rank that aborted");
+  if (!run.shared_memory || code == Code::kMismatch) return {};
+  for (int other = 0; other < rank; ++other) {
+    const RankReport& report = world->reports[other];
+    for (int i = 0; i < report.call_count && !world->processes[other].killed; ++i) {
+      const CallReport& theirs = report.calls[i];
+      if (theirs.code == 0 || theirs.part != 0 || theirs.splits) continue;
+      if (theirs.code != call.code || theirs.peer != call.peer)
+        return say(rank, call, "it says something else than another rank") + "; " +
+               say(other, theirs, "the other one");
+    }
+  }
+  return {};
+}
+
 std::string check(int rank, const CallReport& call) {
   const Parameters& run = world->parameters;
   const Time deadline = static_cast<Time>(run.timeout_ms) * kMilli;
@@ -124,7 +164,8 @@ std::string check(int rank, const CallReport& call) {
   if (call.code != 0 && !any_fault()) return say(rank, call, "it failed though nothing has");
   if (call.code != 0 && !blames_rightly(rank, call))
     return say(rank, call, "it blames a rank that did nothing");
-  return check_haste(rank, call);
+  if (auto broken = check_haste(rank, call); !broken.empty()) return broken;
+  return &call == &world->reports[rank].join ? std::string() : check_verdict(rank, call);
 }
 
 }  // namespace
@@ -138,6 +179,11 @@ std::string broken_promise() {
         world->now > world->processes[rank].forked_at + kSecond)
       return "rank " + std::to_string(rank) + "'s child hangs in its first use of the library";
     if (!report.finished) return "rank " + std::to_string(rank) + " did not come to its end";
+    // The store's connection with a host that has vanished ends by TCP's probes, which the virtual
+    // network does not send.
+    const Faults& faults = world->parameters.faults;
+    if (report.leaks[0] != 0 && !faults.kill_host && faults.cut_for != kNever)
+      return "rank " + std::to_string(rank) + " has left, and holds " + report.leaks;
     if (auto broken = check(rank, report.join); !broken.empty()) return broken;
     for (int i = 0; i < report.call_count; ++i) {
       if (auto broken = check(rank, report.calls[i]); !broken.empty()) return broken;

@@ -180,7 +180,8 @@ struct CallReport {
   std::int32_t part = 0;  // Which communicator.
   bool wrong = false, touched = false, done = false;
   bool starved = false;
-  bool empty = false;  // No elements: such a call synchronises nothing.
+  bool splits = false;  // It makes another communicator.
+  bool empty = false;   // No elements: such a call synchronises nothing.
   char what[32] = {};
   char text[360] = {};
 };
@@ -190,6 +191,7 @@ struct RankReport {
   bool joined = false, finished = false;
   std::int32_t forks = 0, children_went_on = 0;
   std::int32_t call_count = 0;
+  char leaks[200] = {};  // What is left after the end, for people.
   CallReport join;
   CallReport calls[kMostCalls];
 };

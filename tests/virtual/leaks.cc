@@ -1,0 +1,86 @@
+#include "virtual/leaks.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <string>
+#include <string_view>
+
+#include "virtual/kernel/raw.h"
+
+namespace tutti::virt {
+namespace {
+
+// The library keeps for a process until its end: the flight record's memory, the progress thread,
+// and the thread that hands out memory with its socket. Who has made a unique id keeps the id's
+// store: its thread, listener, epoll set and eventfd.
+constexpr std::array<int, Holdings::kKinds> kKept = {1, 0, 1, 1, 2}, kStore = {0, 0, 3, 0, 1};
+constexpr std::array<const char*, Holdings::kKinds> kNames = {
+    "descriptors of memory", "descriptors of processes", "other descriptors",
+    "mappings of shared memory", "threads"};
+
+template <class Each>
+void each_in(const char* folder, const Each& each) {
+  DIR* const entries = opendir(folder);
+  if (entries == nullptr) return;
+  while (const dirent* const entry = readdir(entries)) {
+    if (entry->d_name[0] != '.') each(entry->d_name);
+  }
+  closedir(entries);
+}
+
+std::string target_of(const char* descriptor) {
+  char target[256];
+  const std::string path = std::string("/proc/self/fd/") + descriptor;
+  const ssize_t length = readlink(path.c_str(), target, sizeof(target));
+  return length < 0 ? std::string() : std::string(target, static_cast<std::size_t>(length));
+}
+
+}  // namespace
+
+Holdings count_holdings() {
+  Holdings held;
+  each_in("/proc/self/fd", [&](const char* number) {
+    const std::string target = target_of(number);
+    const bool memory = target.starts_with("/memfd:"), process = target == "anon_inode:[pidfd]";
+    ++held.count[memory ? Holdings::kMemory : process ? Holdings::kProcess : Holdings::kOther];
+  });
+  each_in("/proc/self/task", [&](const char*) { ++held.count[Holdings::kThreads]; });
+  std::FILE* const maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return held;
+  for (char line[512]; std::fgets(line, sizeof(line), maps) != nullptr;)
+    held.count[Holdings::kMappings] += std::string_view(line).find("/memfd:") != std::string::npos;
+  std::fclose(maps);
+  return held;
+}
+
+namespace {
+
+std::string leaks(const Holdings& before, bool made_id) {
+  const Holdings after = count_holdings();
+  std::string said;
+  for (std::size_t kind = 0; kind < Holdings::kKinds; ++kind) {
+    const int more = after.count[kind] - before.count[kind];
+    const int kept = kKept[kind] + (made_id ? kStore[kind] : 0);
+    if (more <= kept) continue;
+    said += (said.empty() ? "" : ", ") + std::to_string(more - kept) + " " + kNames[kind];
+  }
+  return said;
+}
+
+}  // namespace
+
+void say_leaks(const Holdings& before, bool made_id, char* text, std::size_t bytes) {
+  // A thread that has ended for the C library ends in the kernel a moment later. That is real time.
+  std::string said = leaks(before, made_id);
+  for (int looks = 0; !said.empty() && looks < 100; ++looks) {
+    const timespec moment{0, 1'000'000};
+    raw(SYS_nanosleep, &moment, nullptr);
+    said = leaks(before, made_id);
+  }
+  std::snprintf(text, bytes, "%s", said.c_str());
+}
+
+}  // namespace tutti::virt
