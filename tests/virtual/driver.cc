@@ -153,6 +153,7 @@ void kill_process(int index) {
   Process& process = world->processes[index];
   note("kill", process.rank);
   process.killed = true;
+  process.killed_at = world->now;
   world->killed_at = std::min(world->killed_at, world->now);
   if (process.rank >= 0) blame(process.rank);
   if (world->parameters.faults.kill_host) {
@@ -162,6 +163,7 @@ void kill_process(int index) {
       Process& other = world->processes[i];
       if (other.host != process.host || !other.alive) continue;
       other.killed = true;
+      other.killed_at = world->now;
       if (other.rank >= 0) blame(other.rank);
       raw(SYS_kill, other.pid, SIGKILL);
       wait_for_end(other);

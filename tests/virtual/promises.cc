@@ -9,6 +9,7 @@
 
 #include "tutti/result.h"
 #include "virtual/kernel/scheduler.h"
+#include "virtual/recovery.h"
 #include "virtual/workload.h"
 
 namespace tutti::virt {
@@ -85,6 +86,7 @@ bool waited_as_well(const CallReport& call) {
 bool blames_rightly(int rank, const CallReport& call) {
   const bool joining = &call == &world->reports[rank].join;
   const auto code = static_cast<Code>(call.code);
+  if (world->parameters.recovers && code == Code::kRevoked) return true;
   if (is_blamed(peer_in_whole(call)) || is_blamed(rank)) return true;
   if (world->network_hit) return true;  // Ranks see it from different ends.
   // Either rank of two may be the odd one, or is the first that says so.
@@ -127,7 +129,8 @@ std::string check_verdict(int rank, const CallReport& call) {
   const bool only_death = run.faults.kills == 1 && world->killed_at != kNever;
   if (only_death && call.end > world->killed_at) {
     const bool late = run.faults.kill_host && code == Code::kTimeout;
-    if ((code != Code::kPeerFailed && !late) || !is_blamed(call.peer))
+    const bool told = run.recovers && code == Code::kRevoked;  // By a rank that shrinks.
+    if (!told && ((code != Code::kPeerFailed && !late) || !is_blamed(call.peer)))
       return say(rank, call, "it does not name the rank that was killed");
   }
   if (run.abort_rank >= 0 && run.faults.stall_for == 0 &&
@@ -189,7 +192,7 @@ std::string broken_promise() {
       if (auto broken = check(rank, report.calls[i]); !broken.empty()) return broken;
     }
   }
-  return {};
+  return broken_recovery();
 }
 
 }  // namespace tutti::virt

@@ -17,6 +17,7 @@
 #include "virtual/calls.h"
 #include "virtual/kernel/scheduler.h"
 #include "virtual/leaks.h"
+#include "virtual/recovery.h"
 
 namespace tutti::virt {
 namespace {
@@ -54,6 +55,8 @@ class RankRun {
       if (make(*comm, calls[i], static_cast<int>(i))) continue;
       // This rank stops, and others miss it in calls on what has not failed.
       if (calls[i].on_part || calls[i].what == What::kSplit) blame(me_);
+      const bool on_part = report_.calls[report_.call_count - 1].part != 0;
+      if (run_.recovers) recover(*comm, on_part, me_, report_.recovery);
       break;
     }
     if (aborting_.joinable()) aborting_.join();
@@ -255,6 +258,7 @@ class RankRun {
   /// After an error, a buffer is the caller's.
   template <class Sum>
   void watch(CallReport& report, Sum&& sum) {
+    if (run_.recovers) return;  // The others wait for this rank.
     const std::uint64_t before = sum();
     std::this_thread::sleep_for(std::chrono::milliseconds(2 * run_.timeout_ms + 2000));
     report.touched = sum() != before;

@@ -68,7 +68,7 @@ struct Process {
   std::int32_t parent = -1;  // The process that forked this one.
   bool alive = false, exiting = false, killed = false, finished = false;
   bool dirty = false;  // A socket of it has changed: its pollers look again.
-  Time stalled_until = 0, forked_at = kNever;
+  Time stalled_until = 0, forked_at = kNever, killed_at = kNever;
   std::int32_t* descriptors = nullptr;  // By number: kind or virtual socket, see Descriptor.
   std::uint64_t random = 0;             // State of its getrandom.
 };
@@ -155,6 +155,7 @@ struct Parameters {
   std::int32_t switch_one_in = 8;  // At a point, the thread hands on the baton.
   Joining joining = Joining::kDirectory;
   bool starts_all = false;    // Collectives are started, and none is blocking.
+  bool recovers = false;      // Ranks that are left shrink the communicator.
   bool repeats = false;       // Most calls are short ones, again and again.
   bool mapped = false;        // All calls are large, on memory that peers can map.
   bool shared_memory = true;  // Only ranks of one host have it; else TCP.
@@ -187,12 +188,22 @@ struct CallReport {
 };
 inline constexpr int kMostCalls = 48;
 
+/// How a rank went on after a failure.
+struct RecoveryReport {
+  bool begun = false, added = false, wrong = false;
+  Time begin = 0, shrunk_at = 0, end = 0;
+  std::uint64_t members = 0, agreed = 0;  // A bit for each rank.
+  std::int32_t code = 0, peer = -1;
+  char text[360] = {};
+};
+
 struct RankReport {
   bool joined = false, finished = false;
   std::int32_t forks = 0, children_went_on = 0;
   std::int32_t call_count = 0;
   char leaks[200] = {};  // What is left after the end, for people.
   CallReport join;
+  RecoveryReport recovery;
   CallReport calls[kMostCalls];
 };
 
