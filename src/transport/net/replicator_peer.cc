@@ -230,10 +230,13 @@ bool Replicator::Peer::offer_cpu() {
   return true;
 }
 
-/// Copies one of this rank's notes, if it is new and the last one has left.
+/// Copies one of this rank's notes, if it is new and the last one has left. Not only once the peer
+/// has acknowledged that: with several rails it does so by what it sends, and it may wait for this
+/// note before it sends anything. Rails keep a copy of a note.
 bool Replicator::Peer::copy_note(std::size_t which) {
   Notes& at = notes_[which];
-  return at.mine != nullptr && released_ >= at.queued && at.out.copy(*at.mine, at.said);
+  const bool left = queued_ - carrier_.pending() >= at.queued;
+  return at.mine != nullptr && left && at.out.copy(*at.mine, at.said);
 }
 
 void Replicator::Peer::offer_note(std::size_t which) {

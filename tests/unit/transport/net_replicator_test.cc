@@ -62,6 +62,23 @@ TEST_CASE("Rails that are lost in the middle of calls change nothing") {
   }
 }
 
+TEST_CASE("A note follows the one before, though the peer has sent nothing meanwhile") {
+  for (const std::size_t rails : {1U, 2U}) {
+    INFO(rails << " rails");
+    Ranks ranks(2, "one_shot", Catch::rngSeed(), rails);
+    ranks.slowness().least = 1;
+    Note& mine = ranks[0].endpoint().region().board(0);
+    const Note& arrived = ranks[1].endpoint().region().board(0);
+    for (std::uint64_t version = 1; version < 5; ++version) {
+      mine.words[3].store(10 * version);
+      mine.version.store(version);
+      for (int turn = 0; turn < 20; ++turn) ranks[turn % 2].endpoint().remote_link()->progress();
+      REQUIRE(arrived.version.load() == version);
+      CHECK(arrived.words[3].load() == 10 * version);
+    }
+  }
+}
+
 TEST_CASE("A rank that leaves while a rail is reset is not taken for a dead one") {
   const std::uint64_t seed = Catch::rngSeed();
   INFO("seed " << seed);
