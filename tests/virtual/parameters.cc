@@ -134,6 +134,7 @@ Parameters draw(std::uint64_t seed) {
   // A lost rail is looked for twice a second at first, so a rank that still joins waits some
   // seconds.
   if (run.faults.reset_at_point != 0) run.timeout_ms = 20000;
+  if (random.one_in(3)) run.interrupt_one_in = static_cast<std::uint32_t>(2 + random.below(100));
   // A host that vanishes is noticed late, and by some ranks later than by others.
   run.recovers = run.faults.kills != 0 && !run.faults.kill_host && random.one_in(2);
   return run;

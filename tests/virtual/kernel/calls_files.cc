@@ -191,12 +191,14 @@ extern "C" {
 int poll(pollfd* set, nfds_t count, int timeout_ms) {
   if (!active()) return static_cast<int>(raw_errno(SYS_poll, set, count, timeout_ms));
   point("poll");
+  if (faults::interrupts()) return fail(EINTR);
   return poll_until(set, count, until_ms(timeout_ms));
 }
 
 int ppoll(pollfd* set, nfds_t count, const timespec* span, const sigset_t* mask) {
   if (!active()) return static_cast<int>(raw_errno(SYS_ppoll, set, count, span, mask, 8));
   point("poll");
+  if (faults::interrupts()) return fail(EINTR);
   const Time until = span == nullptr ? kNever
                                      : world->now + static_cast<Time>(span->tv_sec) * kSecond +
                                            static_cast<Time>(span->tv_nsec);
@@ -238,6 +240,7 @@ int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
     return static_cast<int>(raw_errno(SYS_epoll_wait, epoll, events, most, timeout_ms));
   point("epoll");
   if (epoll_set(epoll) == nullptr) return fail(EBADF);
+  if (faults::interrupts()) return fail(EINTR);
   std::vector<pollfd> polled;
   for (const Watched& one : epoll_set(epoll)->watched)
     polled.push_back({one.fd, static_cast<short>(one.event.events), 0});
@@ -340,6 +343,14 @@ int memfd_create(const char* name, unsigned flags) noexcept {
     if (faults::refuses("refuse memfd")) return fail(ENOMEM);
   }
   return static_cast<int>(raw_errno(SYS_memfd_create, name, flags));
+}
+
+int ftruncate(int fd, off_t bytes) noexcept {
+  if (active()) {
+    point("ftruncate");
+    if (faults::refuses("refuse size")) return fail(ENOSPC);
+  }
+  return static_cast<int>(raw_errno(SYS_ftruncate, fd, bytes));
 }
 
 void* mmap(void* address, std::size_t bytes, int protection, int flags, int fd,

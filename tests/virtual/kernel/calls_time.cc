@@ -14,6 +14,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "virtual/kernel/faults.h"
 #include "virtual/kernel/files.h"
 #include "virtual/kernel/raw.h"
 #include "virtual/kernel/real.h"
@@ -66,6 +67,10 @@ long futex(std::uint32_t* word, int operation, std::uint32_t value, const timesp
   if (span != nullptr && command == FUTEX_WAIT_BITSET)
     until = to_virtual((operation & FUTEX_CLOCK_REALTIME) != 0 ? CLOCK_REALTIME : CLOCK_MONOTONIC,
                        *span);
+  if (faults::interrupts()) {
+    errno = EINTR;
+    return -1;
+  }
   self->key[0] = key[0];
   self->key[1] = key[1];
   if (wait_until(Wait::kKey, until)) return 0;

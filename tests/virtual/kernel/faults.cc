@@ -85,6 +85,13 @@ bool refuses(const char* what) {
   return true;
 }
 
+bool interrupts() {
+  const std::uint64_t one_in = world->parameters.interrupt_one_in;
+  if (!world->random.one_in(one_in)) return false;
+  note("interrupt", own_process().rank);
+  return true;
+}
+
 bool baton_is_lost() {
   for (int i = 0; i < world->process_count; ++i) {
     Process& process = world->processes[i];

@@ -10,6 +10,8 @@ void at_point();
 void at_step();
 /// Whether a system call that may fail has to fail now. `what` goes into the trace.
 bool refuses(const char* what);
+/// Whether a signal ends this wait. It is no fault: nobody may fail by it.
+bool interrupts();
 /// The driver has waited a while for the baton: whether its holder has died. Sets the request.
 bool baton_is_lost();
 

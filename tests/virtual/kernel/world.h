@@ -168,8 +168,9 @@ struct Parameters {
   Time latency = 20 * kMicro, jitter = 10 * kMicro;
   std::uint64_t bytes_per_ms = 1'000'000;
   std::uint32_t loss_one_in = 0;
-  std::uint32_t window = 65536;    // Bytes of a connection under way in one direction.
-  std::uint32_t short_one_in = 0;  // Reads and writes that move less than they could.
+  std::uint32_t window = 65536;        // Bytes of a connection under way in one direction.
+  std::uint32_t interrupt_one_in = 0;  // Waits that a signal ends.
+  std::uint32_t short_one_in = 0;      // Reads and writes that move less than they could.
   Faults faults;
 };
 
