@@ -18,7 +18,7 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   std::size_t count = 0;
   int root = 0;
-  int times = 1;  // Of a call that is repeated.
+  int times = 1;  // That the call is made.
   bool started = false, registered = false, in_place = false, on_part = false;
 };
 

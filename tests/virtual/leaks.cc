@@ -13,9 +13,9 @@
 namespace tutti::virt {
 namespace {
 
-// The library keeps for a process until its end: the flight record's memory, the progress thread,
-// and the thread that hands out memory with its socket. Who has made a unique id keeps the id's
-// store: its thread, listener, epoll set and eventfd.
+// The library keeps until a process ends: the flight record's memory, the progress thread, and the
+// thread that hands out memory with its socket. A rank that has made a unique id keeps its store: a
+// thread, a listener, an epoll set and an eventfd.
 constexpr std::array<int, Holdings::kKinds> kKept = {1, 0, 1, 1, 2}, kStore = {0, 0, 3, 0, 1};
 constexpr std::array<const char*, Holdings::kKinds> kNames = {
     "descriptors of memory", "descriptors of processes", "other descriptors",

@@ -11,7 +11,7 @@ struct Holdings {
   std::array<int, kKinds> count{};
 };
 
-/// Of this process, now. The world's own memory is none of it.
+/// What this process holds now. The world's own memory is none of it.
 Holdings count_holdings();
 
 /// What is held now beyond `before` and beyond what the library keeps for a process; empty:

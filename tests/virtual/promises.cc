@@ -74,7 +74,7 @@ int peer_in_whole(const CallReport& call) {
 }
 
 /// Whether the rank that is blamed was itself in a call that failed, or still joined: it shows no
-/// call, and not yet for whom it waits.
+/// call, and not yet which rank it waits for.
 bool waited_as_well(const CallReport& call) {
   const RankReport& blamed = world->reports[peer_in_whole(call)];
   if (blamed.join.end > call.end) return true;
@@ -116,15 +116,22 @@ std::string check_haste(int rank, const CallReport& call) {
   return {};
 }
 
+/// Whether the error says why the communicator of all is over.
+bool says_end(const CallReport& call) {
+  const bool not_started = static_cast<Code>(call.code) == Code::kSystem && call.peer < 0;
+  return call.code != 0 && call.part == 0 && !call.splits && !not_started;
+}
+
 /// One verdict: what all ranks that are left say of the communicator of all.
 /// - If one rank has been killed, and nothing else has failed, each says that this rank has failed.
 ///   A host that vanishes closes nothing: then a deadline may come first.
 /// - If a rank aborts, each says so, and names it.
 /// - Ranks of one host share the word that ends a communicator: whatever the failure, all say the
-///   first one's code and peer. In a mismatch each rank reports its own call.
+///   first one's code and peer. In a mismatch each rank reports its own call. And what keeps a rank
+///   from starting a call, as that there is no thread, ends nothing and blames nobody.
 std::string check_verdict(int rank, const CallReport& call) {
   const Parameters& run = world->parameters;
-  if (call.code == 0 || call.part != 0 || call.splits) return {};
+  if (!says_end(call)) return {};
   const auto code = static_cast<Code>(call.code);
   const bool only_death = run.faults.kills == 1 && world->killed_at != kNever;
   if (only_death && call.end > world->killed_at) {
@@ -141,7 +148,7 @@ std::string check_verdict(int rank, const CallReport& call) {
     const RankReport& report = world->reports[other];
     for (int i = 0; i < report.call_count && !world->processes[other].killed; ++i) {
       const CallReport& theirs = report.calls[i];
-      if (theirs.code == 0 || theirs.part != 0 || theirs.splits) continue;
+      if (!says_end(theirs)) continue;
       if (theirs.code != call.code || theirs.peer != call.peer)
         return say(rank, call, "it says something else than another rank") + "; " +
                say(other, theirs, "the other one");

@@ -10,7 +10,7 @@
 namespace tutti::virt {
 namespace {
 
-constexpr int kNumber = 77;  // Of a call, for value_of.
+constexpr int kNumber = 77;  // The number of its call, for value_of.
 constexpr std::size_t kElements = 100;
 
 void note_error(RecoveryReport& report, const Error& error) {
@@ -21,7 +21,7 @@ void note_error(RecoveryReport& report, const Error& error) {
 
 std::uint64_t bit(int rank) { return std::uint64_t{1} << rank; }
 
-/// What its bit is cleared in says who has agreed.
+/// The flags say which ranks have agreed: each clears its own bit.
 void agree_and_add(Shrunk& shrunk, int me, RecoveryReport& report) {
   const auto flags = shrunk.communicator.agree(~bit(me));
   if (!flags) return note_error(report, flags.error());

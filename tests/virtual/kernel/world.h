@@ -176,8 +176,8 @@ struct Parameters {
 
 /// How one call of a rank went.
 struct CallReport {
-  Time begin = 0, end = 0;  // Of the last time, if it is repeated.
-  Time ok_begin = 0;        // Of the last time that it was ok.
+  Time begin = 0, end = 0;  // The last time, if it is repeated.
+  Time ok_begin = 0;        // When the last one that was ok began.
   std::int32_t code = 0, peer = -1, number = 0;
   std::int32_t part = 0;  // Which communicator.
   bool wrong = false, touched = false, done = false;
