@@ -58,29 +58,36 @@ Holdings count_holdings() {
 
 namespace {
 
-std::string leaks(const Holdings& before, bool made_id) {
+struct Leaks {
+  std::string text;
+  bool threads_alone = false;
+};
+
+Leaks find_leaks(const Holdings& before, bool made_id) {
   const Holdings after = count_holdings();
-  std::string said;
+  Leaks found;
   for (std::size_t kind = 0; kind < Holdings::kKinds; ++kind) {
     const int more = after.count[kind] - before.count[kind];
     const int kept = kKept[kind] + (made_id ? kStore[kind] : 0);
     if (more <= kept) continue;
-    said += (said.empty() ? "" : ", ") + std::to_string(more - kept) + " " + kNames[kind];
+    found.threads_alone = kind == Holdings::kThreads && found.text.empty();
+    found.text +=
+        (found.text.empty() ? "" : ", ") + std::to_string(more - kept) + " " + kNames[kind];
   }
-  return said;
+  return found;
 }
 
 }  // namespace
 
 void say_leaks(const Holdings& before, bool made_id, char* text, std::size_t bytes) {
+  Leaks found = find_leaks(before, made_id);
   // A thread that has ended for the C library ends in the kernel a moment later. That is real time.
-  std::string said = leaks(before, made_id);
-  for (int looks = 0; !said.empty() && looks < 100; ++looks) {
+  for (int looks = 0; found.threads_alone && looks < 2000; ++looks) {
     const timespec moment{0, 1'000'000};
     raw(SYS_nanosleep, &moment, nullptr);
-    said = leaks(before, made_id);
+    found = find_leaks(before, made_id);
   }
-  std::snprintf(text, bytes, "%s", said.c_str());
+  std::snprintf(text, bytes, "%s", found.text.c_str());
 }
 
 }  // namespace tutti::virt
