@@ -334,7 +334,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
   made->name = next_name(*comm, call);
   *newcomm = hand_out(made);
   Shrinking make{comm->device_communicator, {}};
-  for (const int rank : out) make.excluded.emplace_back(rank);
+  for (const int rank : out) make.excluded.push_back(tutti::Rank{rank});
   use.reset();
   return group.make(__func__, std::move(made), std::move(make));
 }

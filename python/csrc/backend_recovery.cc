@@ -54,7 +54,7 @@ std::vector<int> TorchBackend::lost_ranks(const std::vector<int>& exclude) {
   const auto whole = to_recover("lost_ranks");
   const std::lock_guard order(issue_);
   std::vector<Rank> excluded;
-  for (const int rank : exclude) excluded.emplace_back(rank);
+  for (const int rank : exclude) excluded.push_back(tutti::Rank{rank});
   const auto shrunk = whole->shrink(excluded);
   if (!shrunk) raise("lost_ranks of group '" + shared_->group + "'", shrunk.error());
   return others_than(shrunk->members, size_);
