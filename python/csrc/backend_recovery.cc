@@ -54,7 +54,7 @@ std::vector<int> TorchBackend::lost_ranks(const std::vector<int>& exclude) {
   const auto whole = to_recover("lost_ranks");
   const std::lock_guard order(issue_);
   std::vector<Rank> excluded;
-  for (const int rank : exclude) excluded.push_back(tutti::Rank{rank});
+  for (const int rank : exclude) excluded.push_back(Rank{rank});
   const auto shrunk = whole->shrink(excluded);
   if (!shrunk) raise("lost_ranks of group '" + shared_->group + "'", shrunk.error());
   return others_than(shrunk->members, size_);
@@ -70,7 +70,7 @@ TorchBackend::Ptr<c10d::Backend> TorchBackend::shrink(
     revoke("rank " + std::to_string(rank_) + " called shrink_group with SHRINK_ABORT");
   const std::lock_guard order(issue_);
   std::vector<Rank> excluded;
-  for (const std::int64_t rank : ranks_to_exclude) excluded.emplace_back(static_cast<int>(rank));
+  for (const std::int64_t rank : ranks_to_exclude) excluded.push_back(Rank{static_cast<int>(rank)});
   auto shrunk = whole->shrink(excluded);
   if (!shrunk) raise(what, shrunk.error());
   for (const int lost : others_than(shrunk->members, size_)) {
