@@ -25,6 +25,8 @@ bool MessagePath::check_health() {
         messages_.check_health(std::chrono::steady_clock::now(), watchdog_.timeout());
     if (!failure) return true;
     end(*failure);
+  } else if (!watchdog_.broken()) {
+    watchdog_.pass_on_abort();  // A thread that aborts leaves that to the one that has the link.
   }
   give_up();
   return false;

@@ -54,15 +54,24 @@ void Watchdog::abort(const Error& error) {
   RemoteLink* const remote_link = board_.team().remote_link;
   if (remote_link == nullptr) return;
   remote_link->wake();
-  if (aborting_.exchange(true, std::memory_order_seq_cst)) return;
-  // A thread that executes something passes the abort on by itself.
-  if (link_users_.load(std::memory_order_seq_cst) == 0) {
-    try {
-      send_abort(*remote_link);
-    } catch (const std::bad_alloc&) {  // The others see this rank's end, or their deadline.
+  tell_abort();
+}
+
+void Watchdog::tell_abort() {
+  // seq_cst: see `claim`. Again if a thread has claimed and freed the link meanwhile: it then found
+  // that another one was about to send.
+  for (bool told = false; !told && link_users_.load(std::memory_order_seq_cst) == 0 &&
+                          !aborting_.exchange(true, std::memory_order_seq_cst);) {
+    if (link_users_.load(std::memory_order_seq_cst) == 0) {
+      told = true;
+      try {
+        send_abort(*board_.team().remote_link);
+      } catch (const std::bad_alloc&) {  // The others see this rank's end, or their deadline.
+      }
     }
+    // seq_cst, and so release: what it did to the link is over.
+    aborting_.store(false, std::memory_order_seq_cst);
   }
-  aborting_.store(false, std::memory_order_release);  // release: what it did to the wire is over.
 }
 
 void Watchdog::pass_on_abort() const {

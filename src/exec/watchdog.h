@@ -43,12 +43,18 @@ class Watchdog {
     if (board_.team().remote_link != nullptr) claim();
   }
   void free_link() {
-    // release: pairs with the load in abort, which goes on with the wire.
-    if (board_.team().remote_link != nullptr) link_users_.fetch_sub(1, std::memory_order_release);
+    if (board_.team().remote_link == nullptr) return;
+    // seq_cst, as in `claim`: a thread that aborts now sees that nobody has the link, or the next
+    // line sees its abort.
+    link_users_.fetch_sub(1, std::memory_order_seq_cst);
+    if (!broken_ && board_.region().ending()) [[unlikely]]
+      tell_abort();
   }
   /// Ends the communicator on all ranks. Any thread.
   void abort(const Error& error);
   void pass_on_abort() const;
+  /// Sends the abort if no thread executes anything. One that does passes it on by itself.
+  void tell_abort();
 
   /// An error of this rank: tells all ranks, and returns the error for this rank's caller.
   Error report(Error error);

@@ -62,6 +62,30 @@ TEST_CASE("Rails that are lost in the middle of calls change nothing") {
   }
 }
 
+TEST_CASE("An abort beside messages reaches the other ranks") {
+  const std::uint64_t seed = Catch::rngSeed();
+  for (const bool messages_end : {false, true}) {
+    INFO("messages that " << (messages_end ? "end" : "wait"));
+    Ranks ranks(2, "one_shot", seed);
+    ranks.slowness().least = 1;
+    Buffer data(100);
+    exec::Message message;
+    message.sends = messages_end;
+    message.peer = 1;
+    message.data = data.data();
+    message.count = data.size();
+    exec::MessageBatch batch{.messages = std::span(&message, 1), .open = 0, .start = {}};
+    ranks[0].messages().post(batch);
+    for (int turn = 0; turn < 20; ++turn) ranks[0].messages().poll();
+    REQUIRE((batch.open == 0) == messages_end);
+    ranks[0].abort({Code::kAborted, "enough", Rank{0}, Rank{0}});
+    if (!messages_end) ranks[0].messages().poll();
+    ranks[0].messages().retire(batch);
+    for (int turn = 0; turn < 20; ++turn) ranks[1].endpoint().remote_link()->progress();
+    CHECK(ranks[1].endpoint().region().aborted());
+  }
+}
+
 TEST_CASE("A note follows the one before, though the peer has sent nothing meanwhile") {
   for (const std::size_t rails : {1U, 2U}) {
     INFO(rails << " rails");
