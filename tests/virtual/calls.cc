@@ -78,6 +78,10 @@ std::vector<Call> script(const Parameters& run) {
       call.count = most / (1 + random.below(8));
       if (random.one_in(2)) call.collective = Collective::kAllReduce;
     }
+    if (run.reduces) {
+      call.what = What::kCollective;
+      call.collective = Collective::kAllReduce;
+    }
     call.root = static_cast<int>(random.below(static_cast<std::uint64_t>(run.ranks)));
     call.started = random.one_in(3) || run.starts_all;
     call.registered = random.one_in(3) || run.mapped;

@@ -25,6 +25,7 @@ using namespace tutti::virt;  // NOLINT(google-build-using-namespace): this prog
 struct Options {
   std::uint64_t first = 1, count = 100, jobs = 1;
   int ranks = 0;  // As many as the seed says.
+  int hosts = kMostHosts;
   bool trace = false, twice = false, verbose = false;
   std::string until;  // Ends with the first broken promise that this regular expression finds.
 };
@@ -61,7 +62,8 @@ int run_seeds(const Options& options) {
   for (std::uint64_t seed = options.first; seed < options.first + options.count;
        seed += options.jobs) {
     ++runs;
-    const Parameters parameters = options.ranks == 0 ? draw(seed) : draw_many(seed, options.ranks);
+    const Parameters parameters =
+        options.ranks == 0 ? draw(seed) : draw_many(seed, options.ranks, options.hosts);
     if (options.verbose) std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
     const Outcome outcome = run(parameters, options.trace);
     errors += static_cast<std::uint64_t>(outcome.errors);
@@ -146,6 +148,8 @@ int main(int count, char** arguments) {
       options.count = number();
     else if (one == "--ranks")
       options.ranks = static_cast<int>(std::min<std::uint64_t>(number(), kMostRanks));
+    else if (one == "--hosts")
+      options.hosts = static_cast<int>(std::clamp<std::uint64_t>(number(), 1, kMostHosts));
     else if (one == "--jobs")
       options.jobs = std::max<std::uint64_t>(number(), 1);
     else if (one == "--until")
@@ -157,9 +161,10 @@ int main(int count, char** arguments) {
     else if (one == "--verbose")
       options.verbose = true;
     else {
-      std::fprintf(stderr,
-                   "usage: tutti_virtual [--seed N | --first N --seeds N] [--jobs N] [--ranks N]\n"
-                   "                     [--twice] [--trace] [--verbose] [--until REGEX]\n");
+      std::fprintf(
+          stderr,
+          "usage: tutti_virtual [--seed N | --first N --seeds N] [--jobs N] [--ranks N]\n"
+          "                     [--hosts N] [--twice] [--trace] [--verbose] [--until REGEX]\n");
       return 2;
     }
   }

@@ -140,15 +140,16 @@ Parameters draw(std::uint64_t seed) {
   return run;
 }
 
-Parameters draw_many(std::uint64_t seed, int ranks) {
+Parameters draw_many(std::uint64_t seed, int ranks, int hosts) {
   Parameters run;
   run.seed = seed;
   run.ranks = ranks;
-  run.hosts = kMostHosts;
+  run.hosts = hosts;
   run.cpus = 8;
   run.switch_one_in = 128;
   run.joining = Joining::kTcp;
-  run.shared_memory = false;
+  run.shared_memory = hosts == 1;
+  run.reduces = true;
   run.timeout_ms = 60'000;
   run.calls = 2;
   run.most_kib = 4;

@@ -143,12 +143,15 @@ std::string check_verdict(int rank, const CallReport& call) {
   if (run.abort_rank >= 0 && run.faults.stall_for == 0 &&
       (code != Code::kAborted || call.peer != run.abort_rank))
     return say(rank, call, "it does not name the rank that aborted");
-  if (!run.shared_memory || code == Code::kMismatch) return {};
+  const auto differs = [](const CallReport& one) {
+    return static_cast<Code>(one.code) == Code::kMismatch;
+  };
+  if (!run.shared_memory || differs(call)) return {};
   for (int other = 0; other < rank; ++other) {
     const RankReport& report = world->reports[other];
     for (int i = 0; i < report.call_count && !world->processes[other].killed; ++i) {
       const CallReport& theirs = report.calls[i];
-      if (!says_end(theirs)) continue;
+      if (!says_end(theirs) || differs(theirs)) continue;
       if (theirs.code != call.code || theirs.peer != call.peer)
         return say(rank, call, "it says something else than another rank") + "; " +
                say(other, theirs, "the other one");

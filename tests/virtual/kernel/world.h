@@ -155,6 +155,7 @@ struct Parameters {
   std::int32_t switch_one_in = 8;  // At a point, the thread hands on the baton.
   Joining joining = Joining::kDirectory;
   bool starts_all = false;    // Collectives are started, and none is blocking.
+  bool reduces = false;       // All calls are all-reduces.
   bool recovers = false;      // Ranks that are left shrink the communicator.
   bool repeats = false;       // Most calls are short ones, again and again.
   bool mapped = false;        // All calls are large, on memory that peers can map.
