@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/host/reduce.h"
+#include "kernels/host/wire.h"
 #include "perf/sweep/buffer.h"
 
 namespace {
@@ -62,6 +63,46 @@ void run_memcpy(benchmark::State& state, std::size_t bytes) {
       static_cast<std::int64_t>(static_cast<std::size_t>(state.iterations()) * bytes * 2));
 }
 
+/// A step of a two-shot all-reduce on a wire: bytes_per_second counts float32, as if nothing were
+/// encoded. "send": an input to a slot. "own": this rank's input and a slot, to the output.
+/// "get": a slot to the output.
+void run_wire_step(benchmark::State& state, tutti::Wire wire, const std::string& what,
+                   std::size_t bytes) {
+  const std::size_t count = bytes / sizeof(float);
+  const tutti::perf::Buffer input(bytes), slot(bytes + kSkewed), output(bytes);
+  float value = 1;
+  for (std::size_t i = 0; i < count; ++i, value = value * -1.003F)
+    std::memcpy(input.data() + i * sizeof(float), &value, sizeof(value));
+  const Arithmetic arithmetic{DataType::kFloat32, tutti::ReduceOp::kSum, 2};
+  const WireSource own{input.data(), WireSource::Kind::kInput, Form::kContribution};
+  const WireSource from{slot.data(), WireSource::Kind::kEncoded, Form::kContribution};
+  const WireSource done{slot.data(), WireSource::Kind::kEncoded, Form::kResult};
+  const WireTarget to{slot.data(), true, Form::kContribution}, out{output.data()};
+  const std::vector<WireSource> sources = what == "send"  ? std::vector{own}
+                                          : what == "own" ? std::vector{own, from}
+                                                          : std::vector{done};
+  const std::vector<WireTarget> targets{what == "send" ? to : out};
+  WireWork work(sources.size());
+  for (auto _ : state) {
+    run({arithmetic, wire, sources, targets, count, 0, 1, 2}, work);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(static_cast<std::size_t>(state.iterations()) *
+                                                    bytes * (sources.size() + 1)));
+}
+
+void add_wires() {
+  for (const char* const name : {"float16", "bfloat16", "bfloat16:stochastic", "int8:nearest",
+                                 "int8", "float8:nearest", "float8"}) {
+    for (const char* const what : {"send", "own", "get"}) {
+      const std::size_t bytes = std::size_t{64} << 10;
+      const auto wire = tutti::parse_wire(name).value();
+      benchmark::RegisterBenchmark((std::string("wire/") + name + "/" + what).c_str(),
+                                   [=](auto& state) { run_wire_step(state, wire, what, bytes); });
+    }
+  }
+}
+
 void add_shape(const std::string& group, const Shape& shape) {
   const std::string name = group + "/" + std::string(to_string(shape.type)) + "/" +
                            std::to_string(shape.sources) + "to" + std::to_string(shape.targets) +
@@ -109,6 +150,7 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("instruction_set", instruction_set());
   add_all();
+  add_wires();
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }
