@@ -173,6 +173,20 @@ TEST_CASE("a value that was rounded does not change when it is encoded again") {
   }
 }
 
+TEST_CASE("a value of the format stays, whatever is drawn") {
+  std::uint64_t stream = 0;  // Of which the first element draws the least there is.
+  while (random_bits(block_key(stream, 0), 0) >> 8 != 0) ++stream;
+  std::vector<float> values(kWireBlock, 127);
+  values[0] = 3;
+  for (const WireTable& table : all_tables()) {
+    const Wire wire(WireFormat::kInt8);
+    const auto encode = table.encode[static_cast<std::size_t>(wire.format)][1];
+    CHECK(encoded_by(encode, wire, values, stream).value(0) == 3);
+  }
+  CHECK(encode_int8(3, true, 0) == 3);
+  CHECK(encode_float8(3 * 0x1p-9F, true, 0) == 3);
+}
+
 TEST_CASE("rounding keeps its bound") {
   std::mt19937_64 random(9);
   for (const Wire& wire : all_wires()) {
