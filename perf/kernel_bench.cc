@@ -82,7 +82,7 @@ void run_wire_step(benchmark::State& state, tutti::Wire wire, const std::string&
                                           : what == "own" ? std::vector{own, from}
                                                           : std::vector{done};
   const std::vector<WireTarget> targets{what == "send" ? to : out};
-  WireWork work(sources.size());
+  WireWork work(sources.size(), targets.size());
   for (auto _ : state) {
     run({arithmetic, wire, sources, targets, count, 0, 1, 2}, work);
     benchmark::ClobberMemory();

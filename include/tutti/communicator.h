@@ -34,6 +34,7 @@
 #include "tutti/result.h"
 #include "tutti/settings.h"
 #include "tutti/types.h"
+#include "tutti/wire.h"
 
 namespace tutti {
 
@@ -80,6 +81,10 @@ struct Request {
   /// The kernel reads it in the order of the stream, in place of `reduction.scale`; so it has to
   /// stay until the call is done.
   const void* device_scale = nullptr;
+  /// How values travel, see wire.h: for float32, blocks of one size, and any operation but the
+  /// bitwise ones; in host memory only. Alike on all ranks. Plain: as Settings::wire says, which is
+  /// for sums and averages of all-reduces alone.
+  Wire wire = {};
 };
 
 class DeviceCommunicator;  // device_communicator.h

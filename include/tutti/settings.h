@@ -7,6 +7,7 @@
 
 #include "tutti/export.h"
 #include "tutti/result.h"
+#include "tutti/wire.h"
 
 namespace tutti {
 
@@ -19,6 +20,9 @@ struct TUTTI_API Settings {
   /// TUTTI_ALGORITHM: force one, "direct" or "all_reduce=ring,broadcast=binomial", "ring:2" with
   /// its lanes twice; or forbid one, "^ring", "all_reduce=^packet".
   std::string algorithm;
+  /// TUTTI_WIRE: how float32 values travel in all-reduces that sum or average, "int8" or
+  /// "bfloat16:stochastic"; see wire.h. Their results are rounded.
+  Wire wire;
   std::string transport;       // TUTTI_TRANSPORT: force one, "shared_memory"; forbid, "^verbs,ucx".
   std::size_t slot_bytes = 0;  // TUTTI_SLOT_BYTES: size of a channel slot; 0 chooses by rank count.
   int slot_count = 0;          // TUTTI_SLOT_COUNT: slots per channel; 0 chooses.

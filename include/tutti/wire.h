@@ -30,6 +30,12 @@ enum class WireFormat : std::uint8_t {
 #undef TUTTI_WIRE_FORMAT
 };
 
+inline constexpr int kWireFormats = 0
+#define TUTTI_WIRE_FORMAT(...) +1
+#include "tutti/wire_formats.def"
+#undef TUTTI_WIRE_FORMAT
+    ;
+
 /// How a value that lies between two of a format becomes one of them. `kStochastic`: the upper one
 /// with a probability that makes the expected value exact; a counter-based generator draws, keyed
 /// by call, rank and element, so who computes does not matter. `kNearest`: ties to even.

@@ -52,6 +52,7 @@ struct WireSource {
   const std::byte* data = nullptr;
   Kind kind = Kind::kValue;
   Form form = Form::kResult;
+  bool scale = false;  // An input that is multiplied by Arithmetic::scale before it is rounded.
 };
 struct WireTarget {
   std::byte* data = nullptr;
@@ -60,8 +61,7 @@ struct WireTarget {
 };
 
 /// A data step of which the slots are encoded. `element` is the index of its first element in the
-/// message. If the arithmetic is kPreMulSum, inputs are multiplied by the scale before they are
-/// rounded. Every result is rounded to the format, whether it goes to a slot or to memory.
+/// message. Every result is rounded to the format, whether it goes to a slot or to memory.
 struct WireStep {
   const Arithmetic& arithmetic;  // Of float32.
   Wire wire;
@@ -72,11 +72,14 @@ struct WireStep {
   std::uint64_t input_stream = 0, result_stream = 0;
 };
 
-/// Memory in which steps of up to so many sources work.
+/// Memory in which steps of up to so many sources and targets work.
 struct WireWork {
-  explicit WireWork(std::size_t most_sources);
+  WireWork(std::size_t most_sources, std::size_t most_targets);
   std::vector<std::byte> values;  // Parts of decoded sources, and one of their reduction.
   std::vector<Source> sources;
+  // For the caller: a step's own lists.
+  std::vector<WireSource> step_sources;
+  std::vector<WireTarget> step_targets;
 };
 
 /// Runs a step, in one pass over memory. No partial sum goes to or comes from a slot. A target may

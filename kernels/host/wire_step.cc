@@ -107,7 +107,7 @@ class Part {
   }
   /// Where an input's values are: in `product`, if they have to be multiplied.
   const std::byte* input(const WireSource& source, std::byte* product) const {
-    if (step_.arithmetic.op != ReduceOp::kPreMulSum) return values(source.data);
+    if (!source.scale) return values(source.data);
     const Source own{values(source.data), Form::kContribution, true};
     reduce_to(std::span(&own, 1), {product, Form::kPartial});
     return product;
@@ -151,8 +151,11 @@ bool copies(const WireStep& step) {
 
 }  // namespace
 
-WireWork::WireWork(std::size_t most_sources)
-    : values((most_sources + 1) * kPartBytes), sources(most_sources) {}
+WireWork::WireWork(std::size_t most_sources, std::size_t most_targets)
+    : values((most_sources + 1) * kPartBytes),
+      sources(most_sources),
+      step_sources(most_sources),
+      step_targets(most_targets) {}
 
 void run(const WireStep& step, WireWork& work) {
   if (step.targets.empty()) return;

@@ -65,6 +65,7 @@ Status Communicator::State::check(const exec::Call& call) const {
   if (call.root < 0 || call.root >= rank_count) {
     return bad(fmt::format("root {} is not one of the {} ranks", call.root, rank_count));
   }
+  if (!call.wire.is_plain()) TUTTI_RETURN_IF_ERROR(check_wire(call));
   if (call.vector_variant) return ok();  // check_blocks has seen to the rest.
   // Divisions would take a tenth of a call of 8 bytes.
   constexpr std::size_t kFewElements = std::size_t{1} << 31;
@@ -81,6 +82,22 @@ Status Communicator::State::check(const exec::Call& call) const {
     return bad(fmt::format("the {} buffer is null, but the count is {}",
                            no_output ? "output" : "input", call.count));
   }
+  return ok();
+}
+
+Status Communicator::State::check_wire(const exec::Call& call) const {
+  const auto bad = [&](const std::string& what) {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("{}: the wire {} {}", to_string(call.collective), to_string(call.wire), what),
+        me};
+  };
+  if (static_cast<int>(call.wire.format) >= kWireFormats ||
+      call.wire.rounding > Rounding::kStochastic)
+    return bad("is none that there is");
+  if (call.type != DataType::kFloat32)
+    return bad(fmt::format("is for float32, not {}", to_string(call.type)));
+  if (call.vector_variant) return bad("is for blocks of one size");
   return ok();
 }
 

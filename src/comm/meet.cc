@@ -25,6 +25,7 @@ struct JoinInfo {
 std::uint32_t shared_settings_hash(const Settings& settings, std::uint64_t plans) {
   return static_cast<std::uint32_t>(Hash()
                                         .add(settings.algorithm)
+                                        .add(to_string(settings.wire))
                                         .add(settings.transport)
                                         .add(settings.slot_bytes)
                                         .add(settings.slot_count)

@@ -6,9 +6,11 @@
 #include <fmt/ranges.h>
 
 #include "base/check.h"
+#include "plan/structure.h"
 #include "planner/override.h"
 #include "planner/select.h"
 #include "planner/weights.h"
+#include "tutti/detail/wire_codec.h"
 
 namespace tutti {
 namespace {
@@ -112,7 +114,18 @@ void PlanSelector::set(const NetworkCost& cost) {
   if (!(cost == NetworkCost{}) && !network_is_measured()) inputs_.hosts.cost = cost;
 }
 
+/// Whether calls that go as TUTTI_WIRE says have a plan.
+Status PlanSelector::check_wire() const {
+  exec::Call call;
+  call.type = DataType::kFloat32;
+  call.wire = settings_.wire;
+  call.count = 1;
+  const auto found = choose(call, exec::Access::kSlots, 0);
+  return found ? ok() : Status(found.error());
+}
+
 Status PlanSelector::set_limits(exec::HostExecutor::Options& options) const {
+  if (!settings_.wire.is_plain()) TUTTI_RETURN_IF_ERROR(check_wire());
   for (int i = 0; i < kCollectiveCount; ++i) {
     planner::Request request;
     request.contract = settings_.contract;
@@ -140,6 +153,9 @@ planner::Request PlanSelector::request_for(const exec::Call& call, exec::Access 
   request.shape = shape_of(call.collective, call.root, settings_.contract);
   request.bytes =
       std::max(exec::input_bytes(call, rank_count_), exec::output_bytes(call, rank_count_));
+  request.wire = call.wire;
+  if (!call.wire.is_plain())
+    request.bytes = kernels::encoded_bytes(call.wire.format, request.bytes / sizeof(float));
   request.mapped = access == exec::Access::kMapped;
   request.shared = access == exec::Access::kShared;
   request.read = access == exec::Access::kRead || request.shared;
@@ -154,6 +170,11 @@ Result<exec::PlanChoice> PlanSelector::choose(const exec::Call& call, exec::Acce
   // One that touches peers' buffers itself says nothing of hosts.
   const bool all_reach = request.mapped && inputs_.hosts.of.empty();
   if (const auto* written = plans_->find(call.collective, rank_count_, call.root, all_reach)) {
+    if (!call.wire.is_plain() && plan::sends_partials(*written))
+      return Error{Code::kInvalidArgument,
+                   fmt::format("TUTTI_PLAN: the plan {} sends partial sums, which {} would round "
+                               "at every hop",
+                               written->name, to_string(call.wire))};
     TUTTI_TRY(const auto* verified,
               planner::prepare({.written = written,
                                 .shape = written->shape,
@@ -183,9 +204,10 @@ Status PlanSelector::take_override(exec::Call& call, std::string_view algorithm_
   TUTTI_TRY(call.algorithm_override, planner::override_number(call.collective, algorithm_override));
   const bool of_eager = algorithm_override.ends_with(planner::kEagerName);
   const bool forbids = algorithm_override.starts_with('^');
-  call.eager_use = of_eager == forbids ? exec::EagerUse::kNever
-                   : of_eager          ? exec::EagerUse::kAlways
-                                       : exec::EagerUse::kBySize;
+  const bool never = of_eager == forbids && !algorithm_override.empty();
+  call.eager_use = never || !call.wire.is_plain() ? exec::EagerUse::kNever
+                   : of_eager                     ? exec::EagerUse::kAlways
+                                                  : exec::EagerUse::kBySize;
   // A bad override is an error now, for the caller, and not amid the call, for all ranks.
   if (call.root < 0 || call.root >= rank_count_) return ok();  // Its check has a better word.
   planner::Request request = request_for(call, exec::Access::kSlots);

@@ -74,7 +74,8 @@ Status Communicator::State::take_override(exec::Call& call,
                                           std::string_view algorithm_override) const {
   const exec::Call& last = last_override.call;
   if (last_override.text != algorithm_override || last.collective != call.collective ||
-      last.root != call.root || last.vector_variant != call.vector_variant) {
+      last.root != call.root || last.vector_variant != call.vector_variant ||
+      last.wire != call.wire) {
     last_override.text.clear();
     TUTTI_RETURN_IF_ERROR(selector->take_override(call, algorithm_override));
     last_override = {std::string(algorithm_override), call};
@@ -88,7 +89,9 @@ Result<exec::Call> Communicator::State::make_call(const Request& request) const 
   exec::Call call = make_call(request.collective, request.input, request.output, request.count,
                               request.type, request.reduction, request.root.value);
   call.vector_variant = request.vector_variant;
-  if (!request.algorithm.empty()) TUTTI_RETURN_IF_ERROR(take_override(call, request.algorithm));
+  if (!request.wire.is_plain()) call.set(request.wire);
+  if (!request.algorithm.empty() || !request.wire.is_plain())
+    TUTTI_RETURN_IF_ERROR(take_override(call, request.algorithm));
   if (!request.vector_variant) return call;
   TUTTI_RETURN_IF_ERROR(check_blocks(request));
   const auto list = [](const Blocks& blocks) {
@@ -114,8 +117,8 @@ Status Communicator::call(const Request& request) {
   if (state_ == nullptr) [[unlikely]]
     return usable(to_string(request.collective));
   // The usual call is made where it is used: a Result of one would be copied twice.
-  if (!request.vector_variant && request.algorithm.empty() && request.device_scale == nullptr)
-      [[likely]] {
+  if (!request.vector_variant && request.algorithm.empty() && request.device_scale == nullptr &&
+      request.wire.is_plain()) [[likely]] {
     return state_->run(request.collective, request.input, request.output, request.count,
                        request.type, request.reduction, request.root.value);
   }

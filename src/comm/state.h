@@ -54,6 +54,7 @@ struct Communicator::State {
                        DataType type, const Reduction& reduction, int root) const;
   Result<exec::Call> make_call(const Request& request) const;
   Status take_override(exec::Call& call, std::string_view algorithm_override) const;
+  Status check_wire(const exec::Call& call) const;
   Status check_blocks(const Request& request) const;
   /// The count of this rank's block.
   std::size_t own_count(const Blocks& blocks) const;
@@ -86,6 +87,12 @@ bool in_group();
 void add_to_group(Work work);
 Work add_to_group(Communicator::State& state, const exec::Message& message);
 
+/// Whether Settings::wire is for such a call.
+constexpr bool takes_wire(const exec::Call& call) {
+  return call.collective == Collective::kAllReduce && call.type == DataType::kFloat32 &&
+         (call.op == ReduceOp::kSum || call.op == ReduceOp::kAvg);
+}
+
 inline bool Communicator::State::repeats(std::uint64_t word, std::size_t count,
                                          exec::EagerUse eager_use) const {
   return is_free() && executor->repeats(word, count, eager_use) && !in_group();
@@ -114,6 +121,7 @@ inline exec::Call Communicator::State::make_call(Collective collective, const vo
   call.output = static_cast<std::byte*>(output);
   call.count = count;
   call.scale = reduction.scale;
+  if (!settings.wire.is_plain() && takes_wire(call)) call.set(settings.wire);
   return call;
 }
 

@@ -48,6 +48,7 @@ bool is_tiled(const plan::Plan& plan) {
 BoundLane::BoundLane(const plan::Plan& plan, int me, std::size_t lane, Links& links,
                      std::byte* scratch, std::size_t slot_bytes)
     : lane_(plan.ranks[static_cast<std::size_t>(me)].lanes[lane]),
+      me_(me),
       pieces_(plan.pieces),
       reduces_(reduces(plan.shape.collective)),
       links_(links),
@@ -139,7 +140,7 @@ void BoundLane::find_early() {
 
 void BoundLane::start(const CallContext& context) {
   context_ = &context;
-  grain_ = std::max<std::size_t>(1, kCacheLine / size_of(context.arithmetic.type));
+  grain_ = grain_of(context.arithmetic.type, context.wire);
   tile_ = 0;
   step_ = 0;
   early_tile_ = early_steps_.empty() ? context.tiles : 0;
@@ -221,7 +222,10 @@ bool BoundLane::run_move(const Step& step, const Range& range) {
     if (std::any_of(at + step.source_count, at + step.source_count + step.target_count, is_peers))
       return write(step, range);
   }
-  move(step, range);
+  if (context_->wire.is_plain()) [[likely]]
+    move(step, range);
+  else
+    move_encoded(step, range);
   return true;
 }
 
@@ -244,7 +248,7 @@ bool BoundLane::ready(const Step& step, const Range& range) {
 /// Where a step only copies a slot that has not come to an output, the slot may go there at once.
 void BoundLane::expect(const Step& step, const Range& range) {
   const BoundLocation& from = locations_[step.first];
-  if (step.source_count != 1 || context_->scaled) return;
+  if (step.source_count != 1 || context_->scaled || !context_->wire.is_plain()) return;
   const std::size_t bytes = range.count * element_bytes(context_->arithmetic.type, from.form);
   if (bytes < kLeastZeroCopyBytes || overwrites_zero_copy(step, range)) return;
   for (std::uint32_t i = 1; i <= step.target_count; ++i) {

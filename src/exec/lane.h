@@ -21,6 +21,7 @@
 #include "exec/calls/blocks.h"
 #include "exec/links.h"
 #include "kernels/host/reduce.h"
+#include "kernels/host/wire.h"
 #include "plan/partition.h"
 #include "plan/passes/vector_variant.h"
 #include "plan/plan.h"
@@ -52,7 +53,10 @@ struct CallContext {
   std::size_t tiles = 1;
   bool scaled = false;     // Contributions are multiplied where they are read, and travel wide.
   bool streaming = false;  // Outputs go past the cache.
-  bool slot_streaming = false;     // And so do slots.
+  bool slot_streaming = false;  // And so do slots.
+  Wire wire;                    // Not plain: slots are encoded.
+  std::uint64_t wire_call = 0;  // Counts such calls.
+  kernels::WireWork* wire_work = nullptr;
   const Region* region = nullptr;  // Once it is ending, no further step is run; null: never.
 };
 
@@ -109,6 +113,7 @@ class BoundLane {
   bool run_in_turn();
   bool run_move(const plan::Step& step, const plan::Range& range);
   void move(const plan::Step& step, const plan::Range& range);
+  void move_encoded(const plan::Step& step, const plan::Range& range);
   bool read(const plan::Step& step, const plan::Range& range);
   bool write(const plan::Step& step, const plan::Range& range);
   bool succeeds(Status status, int peer);
@@ -125,6 +130,7 @@ class BoundLane {
   std::byte* target_at(const BoundLocation& location, const plan::Range& range) const;
 
   const plan::Lane& lane_;
+  int me_;
   std::uint32_t pieces_;
   bool reduces_;  // The plan.
   Links& links_;
@@ -155,6 +161,12 @@ bool any_location(const plan::Plan& plan, Predicate predicate) {
     }
   }
   return false;
+}
+
+/// The elements at whose multiples a call's chunks are cut: a cache line, or a block of a wire.
+constexpr std::size_t grain_of(DataType type, const Wire& wire) {
+  if (!wire.is_plain()) return kernels::kWireBlock;
+  return std::max<std::size_t>(1, kCacheLine / size_of(type));
 }
 
 /// True if the plan has slots or scratch, so that a call has to go tile by tile.

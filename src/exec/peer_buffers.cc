@@ -50,7 +50,7 @@ bool PeerBuffers::could_be_mapped() const {
 
 bool PeerBuffers::may_read(const Call& call) const {
   const std::size_t block = call.count * size_of(call.type);  // What a rank reads at once.
-  return board_.team().endpoint.reads_peers() && !call.vector_variant &&
+  return board_.team().endpoint.reads_peers() && !call.vector_variant && call.wire.is_plain() &&
          !reduces(call.collective) &&
          block >= read_from_[static_cast<std::size_t>(call.collective)];
 }

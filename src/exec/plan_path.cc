@@ -67,7 +67,7 @@ Result<bool> PlanPath::proceed() {
   } else {
     buffers_.agree();
   }
-  adapt_.eager_limits.note(buffers_.access() == Access::kMapped);
+  if (call_.wire.is_plain()) adapt_.eager_limits.note(buffers_.access() == Access::kMapped);
   TUTTI_TRY(route_, routes_.find(call_, buffers_.access()));
   if (route_->agreed) return false;
   stage_ = Stage::kPlan;
@@ -135,6 +135,9 @@ bool PlanPath::start() {
   context_.arithmetic = call_.arithmetic;
   context_.scaled = call_.scaled;
   context_.count = call_.count;
+  context_.wire = call_.wire;
+  context_.wire_call = wire_calls_;
+  context_.wire_work = plan.wire_work.get();
   context_.blocks = call_.vector_variant ? &call_.blocks : nullptr;
   context_.tile_elements = route_->tile_elements;
   context_.tiles = route_->tiles;

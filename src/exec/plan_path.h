@@ -28,6 +28,7 @@ class PlanPath {
 
   /// Begins a call, and its first round.
   void begin() {
+    if (!call_.wire.is_plain()) ++wire_calls_;
     stage_ = Stage::kBuffers;
     begin_round();
   }
@@ -64,6 +65,7 @@ class PlanPath {
   CallContext context_;
   Stage stage_ = Stage::kBuffers;
   Route* route_ = nullptr;
+  std::uint64_t wire_calls_ = 0;  // Alike on all ranks, and whatever they adapt.
   const BoundLane* failed_ = nullptr;
 };
 

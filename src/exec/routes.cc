@@ -1,8 +1,25 @@
 #include "exec/routes.h"
 
+#include <algorithm>
+
 #include "plan/hash.h"
 
 namespace tutti::exec {
+namespace {
+
+void make_wire_work(BoundPlan& bound, const plan::RankPlan& plan) {
+  if (bound.wire_work != nullptr) return;
+  std::size_t most_sources = 0, most_targets = 0;
+  for (const plan::Lane& lane : plan.lanes) {
+    for (const plan::Step& step : lane.steps) {
+      most_sources = std::max<std::size_t>(most_sources, step.source_count);
+      most_targets = std::max<std::size_t>(most_targets, step.target_count);
+    }
+  }
+  bound.wire_work = std::make_unique<kernels::WireWork>(most_sources, most_targets);
+}
+
+}  // namespace
 
 Routes::Routes(const CallBoard& board, std::shared_ptr<const PlanSource> source, PlanTrials& trials)
     : board_(board),
@@ -34,15 +51,15 @@ Result<Route> Routes::make(const ActiveCall& call, Access access, std::size_t wh
   TUTTI_TRY(const PlanChoice choice, source_->choose(call, access, which));
   const plan::Plan* const plan = choice.plan;
   const RegionConfig& config = board_.region().config();
-  const auto& lanes = plan->ranks[static_cast<std::size_t>(board_.team().me)].lanes;
-  if (lanes.size() > config.lanes) {
+  const plan::RankPlan& mine = plan->ranks[static_cast<std::size_t>(board_.team().me)];
+  if (mine.lanes.size() > config.lanes) {
     return Error{Code::kInternal, "plan " + plan->name + " has more lanes than this communicator"};
   }
   BoundPlan& bound = bind(*plan);
   const std::uint64_t count = common_count(call);
-  const Form widest = bound.partials || call.scaled ? Form::kPartial : Form::kResult;
-  const std::size_t grain = std::max<std::size_t>(1, kCacheLine / call.element);
-  const std::size_t fits = config.slot_bytes / element_bytes(call.type, widest);
+  if (!call.wire.is_plain()) make_wire_work(bound, mine);
+  TUTTI_TRY(const std::size_t fits, slot_elements(call, bound));
+  const std::size_t grain = grain_of(call.type, call.wire);
   const std::size_t largest = plan::piece_of(count, plan->pieces, 0, grain).count;
   const std::size_t tile = bound.tiled ? std::max<std::size_t>(1, fits) : largest;
   return Route{
@@ -54,6 +71,23 @@ Result<Route> Routes::make(const ActiveCall& call, Access access, std::size_t wh
       .access = access,
       .which = which,
       .online_tuning = known != nullptr ? std::move(*known) : online_tuning_of(call, choice)};
+}
+
+/// The elements of a tile.
+Result<std::size_t> Routes::slot_elements(const ActiveCall& call, const BoundPlan& bound) const {
+  const std::size_t bytes = board_.region().config().slot_bytes;
+  if (call.wire.is_plain()) {
+    const Form widest = bound.partials || call.scaled ? Form::kPartial : Form::kResult;
+    return bytes / element_bytes(call.type, widest);
+  }
+  std::size_t fits = kernels::encoded_elements(call.wire.format, bytes);
+  // Scratch is not encoded.
+  if (bound.any_scratch)
+    fits = std::min(fits, bytes / sizeof(float) / kernels::kWireBlock * kernels::kWireBlock);
+  if (fits != 0 || !bound.tiled) return fits;
+  return Error{Code::kUnsupported,
+               call.describe() + ": a slot of " + std::to_string(bytes) +
+                   " bytes holds no block of this wire; raise TUTTI_SLOT_BYTES"};
 }
 
 /// Where plans are compared, rings are to be warm: what they hold has gone through once.
@@ -76,6 +110,8 @@ BoundPlan& Routes::bind(const plan::Plan& plan) {
   bound.scratch.resize(mine.scratch_chunks * slot_bytes);
   bound.tiled = is_tiled(plan);
   bound.partials = has_partials(plan);
+  bound.any_scratch = std::ranges::any_of(
+      plan.ranks, [](const plan::RankPlan& rank) { return rank.scratch_chunks != 0; });
   bound.name.hash = plan::hash_of(plan);
   plan.name.copy(bound.name.text.data(), bound.name.text.size() - 1);
   for (std::size_t lane = 0; lane < mine.lanes.size(); ++lane) {

@@ -26,6 +26,8 @@ struct BoundPlan {
   std::vector<BoundLane> lanes;
   std::vector<std::byte> scratch;
   bool tiled = false, partials = false;
+  bool any_scratch = false;                      // Of some rank: all have tiles of one size.
+  std::unique_ptr<kernels::WireWork> wire_work;  // Once a call with a wire went by it.
   PlanName name;
 };
 
@@ -52,6 +54,7 @@ class Routes {
 
   Result<Route> make(const ActiveCall& call, Access access, std::size_t which, OnlineTuning* known);
   BoundPlan& bind(const plan::Plan& plan);
+  Result<std::size_t> slot_elements(const ActiveCall& call, const BoundPlan& bound) const;
   OnlineTuning online_tuning_of(const ActiveCall& call, const PlanChoice& choice) const;
 
   const CallBoard& board_;

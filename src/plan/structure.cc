@@ -262,6 +262,18 @@ bool touches_peers(const Plan& plan) {
   return false;
 }
 
+bool sends_partials(const Plan& plan) {
+  for (const RankPlan& rank : plan.ranks) {
+    for (const Lane& lane : rank.lanes) {
+      if (std::ranges::any_of(lane.locations, [](const Location& at) {
+            return is_ring(at) && at.form == Form::kPartial;
+          }))
+        return true;
+    }
+  }
+  return false;
+}
+
 Status check_structure(const Plan& plan, const Limits& limits) {
   TUTTI_RETURN_IF_ERROR(check_shape(plan, limits));
   std::uint64_t locations = 0;

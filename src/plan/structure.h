@@ -31,6 +31,10 @@ Error step_error(const Plan& plan, std::uint32_t rank, std::uint32_t lane, std::
 /// True if some step touches the mapped buffers of a peer.
 bool touches_peers(const Plan& plan);
 
+/// True if partial sums travel in slots: a value is then rounded more than twice, if slots are
+/// encoded (tutti/wire.h).
+bool sends_partials(const Plan& plan);
+
 /// The root of a tree over so many ranks; -1: it is none, for a parent is missing or leads in a
 /// circle, or has no weight that a tree may have.
 int root_of(const SpanningTree& tree, int rank_count);

@@ -15,6 +15,7 @@
 #include "planner/tuning_table.h"
 #include "tutti/result.h"
 #include "tutti/settings.h"
+#include "tutti/wire.h"
 
 namespace tutti::planner {
 
@@ -59,6 +60,7 @@ struct Request {
   bool vector_variant =
       false;  // Blocks differ in size, so `bytes` does too, from rank to rank: not used.
   Contract contract = Contract::kDeterministic;
+  Wire wire = {};  // Not plain: `bytes` are those that travel.
   /// Orders that the machine's links suggest for lanes, see plan::reorder. Not all plans gain.
   std::vector<plan::RankOrder> orders = {};
   std::string_view algorithm_override =

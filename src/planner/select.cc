@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "plan/structure.h"
 #include "planner/override.h"
 #include "planner/place_costs.h"
 
@@ -35,7 +36,8 @@ std::size_t lanes_for_links(const plan::Shape& shape) {
 }
 
 /// Why an algorithm can't be taken on any machine; empty: it can.
-std::string refusal(const Algorithm& algorithm, const plan::Shape& shape, Contract contract) {
+std::string refusal(const Algorithm& algorithm, const Request& request) {
+  const plan::Shape& shape = request.shape;
   if (!algorithm.applies(shape)) {
     const auto& groups = shape.groups.sizes;
     return fmt::format("does not apply to {} ranks in groups of {}, {} weights, {} trees",
@@ -44,12 +46,16 @@ std::string refusal(const Algorithm& algorithm, const plan::Shape& shape, Contra
                        shape.weights.empty() ? "without" : "with these",
                        shape.trees.empty() ? "without" : "with these");
   }
-  if (contract == Contract::kDeterministic && algorithm.contract(shape) == Contract::kRelaxed) {
+  if (request.contract == Contract::kDeterministic &&
+      algorithm.contract(shape) == Contract::kRelaxed) {
     return fmt::format(
         "with {} ranks keeps the relaxed contract only; set TUTTI_CONTRACT=relaxed "
         "to allow it",
         shape.rank_count);
   }
+  if (!request.wire.is_plain() && plan::sends_partials(build(algorithm, shape)))
+    return fmt::format("sends partial sums, which {} would round at every hop",
+                       to_string(request.wire));
   return {};
 }
 
@@ -127,6 +133,8 @@ class HostPlanCosts final : public PlanCosts {
 
   std::optional<std::string> eager_refusal(const Request& request) const override {
     if (request.vector_variant) return "blocks that differ in size take a plan";
+    if (!request.wire.is_plain())
+      return fmt::format("packets are not encoded; {} takes a plan", to_string(request.wire));
     if (request.bytes <= inputs_.packet_bytes) return "";
     return fmt::format("a packet takes at most {} bytes", inputs_.packet_bytes);
   }
@@ -244,7 +252,7 @@ class Listing {
              (candidate.copy_engines && name != override_.forced))
       candidate.refused = *own_refusal;
     else
-      candidate.refused = refusal(*candidate.algorithm, request_.shape, request_.contract);
+      candidate.refused = refusal(*candidate.algorithm, request_);
     if (candidate.refused.empty() && is_plan)
       candidate.refused = costs_.refusal(*candidate.algorithm, candidate.lanes, request_);
     list_.push_back(std::move(candidate));

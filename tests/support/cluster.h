@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/host/reduce.h"
+#include "kernels/host/wire.h"
 #include "tutti/communicator.h"
 
 namespace tutti::test {
@@ -29,12 +30,15 @@ struct Case {
   std::size_t misalign = 0;         // Bytes that buffers are off a cache line.
   bool exact = false;               // Data whose sums are exact in any order (for relaxed plans).
   std::string_view algorithm = {};  // For this call alone.
+  Wire wire = {};
+  std::uint64_t wire_call = 0;  // The how manieth call with a wire of its communicator it is.
   std::string to_string() const {
     return std::string(tutti::to_string(collective)) + " " + std::string(tutti::to_string(type)) +
            " " + std::string(tutti::to_string(op)) + " count " + std::to_string(count) + " ranks " +
            std::to_string(ranks) + " root " + std::to_string(root) + (in_place ? " in place" : "") +
            (mapped ? " mapped" : "") + " misalign " + std::to_string(misalign) +
-           (algorithm.empty() ? "" : " by " + std::string(algorithm));
+           (algorithm.empty() ? "" : " by " + std::string(algorithm)) +
+           (wire.is_plain() ? "" : " as " + tutti::to_string(wire));
   }
   std::size_t input_bytes() const {
     return count * size_of(type) *
@@ -116,6 +120,47 @@ inline Buffer expected(const Case& test, int rank, const std::vector<Buffer>& in
   return result;
 }
 
+/// Rounds float32 values that begin at an element of the message, as `source` does.
+inline void round_to_wire(const Case& test, std::uint32_t source, std::uint64_t element,
+                          std::byte* data) {
+  Buffer scales(test.count / kernels::kWireBlock + 1);
+  kernels::encode_reference(test.wire, {.from = data,
+                                        .count = test.count,
+                                        .stream = kernels::stream_key(test.wire_call, source),
+                                        .element = element,
+                                        .scales = scales.data(),
+                                        .decoded = data});
+}
+
+/// The same of a call with a wire: each input is rounded, and the result.
+inline Buffer expected_on_wire(Case test, int rank, std::vector<Buffer> inputs) {
+  const CollectiveTraits traits = traits_of(test.collective);
+  const std::size_t block = test.count * sizeof(float);
+  const auto n = static_cast<std::uint64_t>(test.ranks);
+  for (std::uint64_t r = 0; r < n; ++r) {
+    Buffer& input = inputs[r];
+    if (test.op == ReduceOp::kPreMulSum && traits.reduces) {
+      const kernels::Source source{input.data(), Form::kContribution, true};
+      const kernels::Target target{input.data(), Form::kPartial};
+      const double scale = scale_of(static_cast<int>(r));
+      kernels::reduce_reference({test.type, test.op, test.ranks, scale, 1}, std::span(&source, 1),
+                                std::span(&target, 1), input.size() / sizeof(float));
+    }
+    for (std::uint64_t b = 0; b < (traits.input_each ? n : 1); ++b) {
+      const std::uint64_t of_message = traits.output_each ? r * (traits.input_each ? n : 1) + b : b;
+      round_to_wire(test, static_cast<std::uint32_t>(r), of_message * test.count,
+                    input.data() + b * block);
+    }
+  }
+  if (test.op == ReduceOp::kPreMulSum) test.op = ReduceOp::kSum;
+  Buffer result = expected(test, rank, inputs);
+  if (traits.reduces && !result.empty()) {
+    const std::uint64_t first = traits.input_each ? static_cast<std::uint64_t>(rank) : 0;
+    round_to_wire(test, kernels::kResultSource, first * test.count, result.data());
+  }
+  return result;
+}
+
 /// Memory for one buffer of one rank: from mem_alloc or from the heap, a little off a cache line.
 class Memory {
  public:
@@ -151,6 +196,7 @@ inline Status call(Communicator& comm, const Case& test, const void* input, void
   Request request{test.collective, input,     output,         test.count,
                   test.type,       reduction, Rank{test.root}};
   request.algorithm = test.algorithm;
+  request.wire = test.wire;
   return comm.call(request);
 }
 
@@ -160,7 +206,8 @@ inline std::string run_case(Communicator& comm, const Case& test, std::uint64_t 
   std::vector<Buffer> inputs(static_cast<std::size_t>(test.ranks), Buffer(test.input_bytes()));
   for (int rank = 0; rank < test.ranks; ++rank)
     fill(test, rank, seed, inputs[static_cast<std::size_t>(rank)].data());
-  const Buffer want = expected(test, me, inputs);
+  const Buffer want =
+      test.wire.is_plain() ? expected(test, me, inputs) : expected_on_wire(test, me, inputs);
   const std::size_t block = test.count * size_of(test.type);
   const std::size_t own = static_cast<std::size_t>(me) * block;
   Memory output(std::max(test.input_bytes(), test.output_bytes()), test.mapped, test.misalign);

@@ -157,7 +157,7 @@ constexpr Knob number_knob(const char* variable, const char* name, const char* a
           [](const Settings& settings) { return std::to_string(settings.*field); }};
 }
 
-const std::array<Knob, 23> kKnobs{{
+const std::array<Knob, 24> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -175,6 +175,15 @@ const std::array<Knob, 23> kKnobs{{
         "TUTTI_ALGORITHM", "algorithm",
         "an algorithm's name, name:2 for twice its lanes, or collective=name pairs separated by "
         "commas, ^name to forbid one (see tutti info)"),
+    {"TUTTI_WIRE", "wire",
+     "plain, float16, bfloat16, int8 or float8; with :nearest or :stochastic behind it for its "
+     "rounding",
+     [](Settings& s, std::string_view text) {
+       const auto wire = parse_wire(text);
+       s.wire = wire.value_or(Wire{});
+       return wire.has_value();
+     },
+     [](const Settings& s) { return tutti::to_string(s.wire); }},
     text_knob<&Settings::transport, is_name_list>("TUTTI_TRANSPORT", "transport",
                                                   "a transport's name (see tutti info), or ^ and "
                                                   "names to exclude, separated by commas"),

@@ -20,6 +20,11 @@ std::int64_t integer_scale_of(double scale) {
 }  // namespace
 
 Status DeviceCommunicator::State::check(const Request& request) const {
+  if (!request.wire.is_plain())
+    return Error{Code::kUnsupported,
+                 fmt::format("{}: on devices values travel as they are, not as {}",
+                             to_string(request.collective), to_string(request.wire)),
+                 rank.me};
   const bool reduces_vector = request.vector_variant && reduces(request.collective);
   if (reduces_vector || !request.algorithm.empty()) {
     return Error{Code::kUnsupported,

@@ -7,6 +7,7 @@
 
 #include "plan/plan.h"
 #include "tutti/types.h"
+#include "tutti/wire.h"
 
 namespace tutti::exec {
 
@@ -51,6 +52,13 @@ struct Call {
   std::uint16_t algorithm_override =
       0;  // What the user wants of this call alone: a number of the planner's.
   EagerUse eager_use = EagerUse::kBySize;  // As the override says.
+  Wire wire;
+
+  /// A call with a wire is never eager.
+  void set(Wire with) {
+    wire = with;
+    eager_use = EagerUse::kNever;
+  }
 };
 
 /// The elements of a whole input, and of a whole output, of a rank that has one.
@@ -85,7 +93,8 @@ constexpr std::uint64_t common_count(const Call& call) {
   return call.vector_variant ? 0 : call.count;
 }
 
-/// The call in one word, for records and for hashing: collective, type, operation, override, root.
+/// The call in one word, for records and for hashing: collective, type, operation, wire, override,
+/// root.
 /// A root that no communicator has makes it no other call's word.
 constexpr std::uint64_t pack(Collective collective, DataType type, ReduceOp op, int root) {
   return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(collective) << 48 |
@@ -95,6 +104,8 @@ constexpr std::uint64_t pack(Collective collective, DataType type, ReduceOp op, 
 constexpr std::uint64_t pack(const Call& call) {
   return pack(call.collective, call.type, call.op, call.root) |
          std::uint64_t{call.vector_variant} << 57 | std::uint64_t{call.barrier} << 56 |
+         static_cast<std::uint64_t>(call.wire.format) << 36 |
+         static_cast<std::uint64_t>(call.wire.rounding) << 39 |
          std::uint64_t{call.algorithm_override} << 16;
 }
 
