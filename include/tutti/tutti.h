@@ -228,6 +228,13 @@ TUTTI_API tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* colle
  * collective. Any thread; calls of other threads that overlap go the old way or the new one. */
 TUTTI_API tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name);
 
+/* Collectives of float32 with blocks of one size, called from now on, send their values as `name`
+ * says: "float16", "bfloat16", "int8" or "float8", with ":nearest" or ":stochastic" behind it for
+ * the rounding (wire.h). Their results are rounded. NULL, "" or "plain" ends it. Alike on all
+ * ranks, or calls fail with TUTTI_MISMATCH. TUTTI_INVALID_ARGUMENT for another name. Any thread;
+ * calls of other threads that overlap go the old way or the new one. */
+TUTTI_API tutti_result_t tutti_comm_use_wire(tutti_comm_t comm, const char* name);
+
 /* ---- Blocking collectives --------------------------------------------------------------------
  * They return once this rank's output is complete and its buffers are free again. Within a group
  * they return at once, and tutti_group_end waits. Errors: TUTTI_INVALID_ARGUMENT for null buffers,

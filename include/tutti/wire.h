@@ -23,9 +23,9 @@
 
 namespace tutti {
 
-/// The list is `wire_formats.def`; the numeric values are part of the C ABI.
+/// The list is `wire_formats.def`.
 enum class WireFormat : std::uint8_t {
-#define TUTTI_WIRE_FORMAT(enumerator, text, bits, scaled, value, ...) enumerator = value,
+#define TUTTI_WIRE_FORMAT(enumerator, ...) enumerator,
 #include "tutti/wire_formats.def"
 #undef TUTTI_WIRE_FORMAT
 };
@@ -95,7 +95,9 @@ constexpr Wire::Wire(WireFormat which)
 TUTTI_API std::string to_string(const Wire& wire);
 /// The reverse; empty for anything else.
 TUTTI_API std::optional<Wire> parse_wire(std::string_view text);
-/// What parse_wire takes, for messages.
-TUTTI_API std::string wire_names();
+
+/// The most that the sum of `rank_count` values can be off: where no input is larger in magnitude
+/// than `largest`, and finite in the format. With the plain format: by the rounding of float32.
+TUTTI_API double error_bound(const Wire& wire, int rank_count, double largest);
 
 }  // namespace tutti

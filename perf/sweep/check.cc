@@ -205,4 +205,27 @@ std::size_t count_wrong(const Shape& shape, Check check, int rank, std::uint64_t
   return wrong;
 }
 
+Deviation deviation_of(const Shape& shape, const Wire& wire, int rank, std::uint64_t seed,
+                       const std::byte* output) {
+  const double factor = shape.op == ReduceOp::kPreMulSum ? 3 : 1;  // The most of scale_of.
+  const double values = factor * static_cast<double>(range_of(shape.type, shape.ranks));
+  const bool sums = reduces(shape.collective);
+  Deviation found{0, error_bound(wire, sums ? shape.ranks : 1, values)};
+  if (traits_of(shape.collective).root_output && rank != shape.root) return found;
+  const std::size_t total = shape.output_elements();
+  std::vector<std::byte> expected(kBlock * sizeof(float));
+  for (std::size_t first = 0; first < total; first += kBlock) {
+    const std::size_t count = std::min(kBlock, total - first);
+    expect_block(shape, Check::kValues, rank, seed, first, count, expected.data());
+    for (std::size_t i = 0; i < count; ++i) {
+      float want = 0, got = 0;
+      std::memcpy(&want, expected.data() + i * sizeof(float), sizeof(float));
+      std::memcpy(&got, output + (first + i) * sizeof(float), sizeof(float));
+      const double off = std::abs(double{got} - double{want});
+      found.largest = std::isnan(off) ? HUGE_VAL : std::max(found.largest, off);
+    }
+  }
+  return found;
+}
+
 }  // namespace tutti::perf

@@ -43,4 +43,11 @@ void fill(const Shape& shape, Check check, int rank, std::uint64_t seed, std::by
 std::size_t count_wrong(const Shape& shape, Check check, int rank, std::uint64_t seed,
                         const std::byte* output);
 
+/// The same of a call with a wire: how far the worst element is off, and how far one may be.
+struct Deviation {
+  double largest = 0, allowed = 0;
+};
+Deviation deviation_of(const Shape& shape, const Wire& wire, int rank, std::uint64_t seed,
+                       const std::byte* output);
+
 }  // namespace tutti::perf

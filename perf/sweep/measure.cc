@@ -45,8 +45,9 @@ struct Placed {
   Status iterate(int calls) const {
     Reduction reduction(shape.op);
     reduction.scale = scale_of(comm.rank().value);
-    const Request request{shape.collective, input,     output,          shape.count,
-                          shape.type,       reduction, Rank{shape.root}};
+    Request request{shape.collective, input,     output,          shape.count,
+                    shape.type,       reduction, Rank{shape.root}};
+    request.wire = options.wire;
     if (options.blocking != 0 && calls == 1) return comm.call(request);
     std::vector<Work> works;
     for (int i = 0; i < calls; ++i) {
@@ -100,6 +101,14 @@ struct Placed {
 
   /// Adds the wrong elements of all ranks to `timing`.
   Status verify(std::uint64_t seed, Timing* timing) const {
+    if (!options.wire.is_plain()) {
+      const Deviation mine = deviation_of(shape, options.wire, comm.rank().value, seed, output);
+      TUTTI_TRY(const double worst, reduce_scalar(comm, mine.largest, ReduceOp::kMax));
+      timing->error = std::max(timing->error, worst);
+      timing->allowed_error = mine.allowed;
+      timing->wrong += worst > mine.allowed ? 1 : 0;
+      return ok();
+    }
     const std::size_t wrong = count_wrong(shape, options.check, comm.rank().value, seed, output);
     TUTTI_TRY(const double all, reduce_scalar(comm, static_cast<double>(wrong), ReduceOp::kSum));
     timing->wrong += static_cast<long long>(all);

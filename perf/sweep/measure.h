@@ -13,6 +13,7 @@ struct Timing {
   double us = 0;                              // Per call.
   double algbw = 0, busbw = 0;                // GB/s, 10^9 bytes.
   long long wrong = -1;                       // -1: not checked.
+  double error = 0, allowed_error = 0;        // With a wire: of the worst element.
   double p50_us = 0, p99_us = 0, max_us = 0;  // For single calls, if asked for.
 };
 

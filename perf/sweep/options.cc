@@ -50,7 +50,7 @@ constexpr const char* kForDevices[] = {"-g,--ngpus", "-G,--cudagraph", kParallel
 
 struct Words {  // Options that are words, until they are understood.
   std::string min = "32M", max = "32M", step = "1M", op = "sum", type = "float", check = "1";
-  std::string root = "0";
+  std::string root = "0", wire = "plain";
   int local_register = 0, for_devices = 0;
 };
 
@@ -98,6 +98,8 @@ void add_options(CLI::App& app, Options& o, Words& w) {
   app.add_flag("--percentiles", o.percentiles, "Add p50, p99 and max of single calls");
   app.add_flag("--bound", o.bound,
                "Add % of bound: of what memory and the links between NUMA nodes allow");
+  add_shown(app, "--wire", w.wire,
+            "How values travel: float16, bfloat16, int8, float8; :nearest, :stochastic behind it");
   app.add_option("--plan", o.plan, "Run the plans in these files, separated by commas");
   app.add_option("--csv", o.csv, "Write the results as CSV");
   app.add_option("--plot", o.plot, "Write a picture (SVG)");
@@ -158,6 +160,11 @@ Complaint understand_words(const Words& w, Options& o) {
   } else if (o.check_rounds == 0) {
     o.check = Check::kOff;
   }
+  const auto wire = parse_wire(w.wire);
+  if (!wire) return fmt::format("--wire: there is no wire {}", w.wire);
+  o.wire = *wire;
+  if (!wire->is_plain() && (w.type != "float" || o.check == Check::kBits))
+    return "--wire goes with --datatype float, and not with --check bits";
   int root = -1;
   if (w.root != "all" && (!parse_int(w.root, &root) || root < -1))
     return fmt::format("--root: '{}' is neither a rank nor all", w.root);

@@ -8,6 +8,7 @@
 
 #include "tutti/result.h"
 #include "tutti/types.h"
+#include "tutti/wire.h"
 
 namespace tutti::perf {
 
@@ -40,6 +41,7 @@ struct Options {
   bool pin = false;
   bool percentiles = false;
   bool bound = false;
+  Wire wire;         // How values travel.
   std::string plan;  // Files with plans to run, as TUTTI_PLAN.
   std::string csv, json, plot;
   std::vector<std::string> ignored;  // Options given that mean nothing on a host.

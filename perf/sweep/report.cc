@@ -118,15 +118,22 @@ void print_line(const Options& options, const Line& line) {
 
 void print_footer(const Options& options, const std::vector<Line>& lines) {
   long long wrong = 0;
-  double busbw = 0;
+  double busbw = 0, error = 0, allowed = 0;
   for (const Line& line : lines) {
     wrong += std::max(line.out_of_place.wrong, 0LL) + std::max(line.in_place.wrong, 0LL);
+    for (const Timing& timing : {line.out_of_place, line.in_place}) {
+      error = std::max(error, timing.error);
+      allowed = std::max(allowed, timing.allowed_error);
+    }
     busbw += line.out_of_place.busbw + line.in_place.busbw;
   }
   if (options.check == Check::kOff)
     say("# Out of bounds values : not checked\n");
   else
     say("# Out of bounds values : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
+  if (!options.wire.is_plain())
+    say("# Values travel as {}; largest error {:g}, at most {:g}\n", to_string(options.wire), error,
+        allowed);
   say("# Avg bus bandwidth    : {:g}\n#\n",
       lines.empty() ? 0 : busbw / 2 / static_cast<double>(lines.size()));
   say("# Collective test concluded: {}_perf\n", to_string(options.collective));

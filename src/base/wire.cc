@@ -36,13 +36,19 @@ std::optional<Wire> parse_wire(std::string_view text) {
   return std::nullopt;
 }
 
-std::string wire_names() {
-  std::string names;
-#define TUTTI_WIRE_FORMAT(enumerator, text, ...) \
-  names.append(names.empty() ? "" : ", ").append(text);
-#include "tutti/wire_formats.def"
-#undef TUTTI_WIRE_FORMAT
-  return names + "; with :nearest or :stochastic behind it for its rounding";
+double error_bound(const Wire& wire, int rank_count, double largest) {
+  double step = 0;  // Between two values of the format, near the largest one of a block.
+  switch (wire.format) {
+    case WireFormat::kPlain: break;
+    case WireFormat::kFloat16: step = 0x1p-10; break;
+    case WireFormat::kBfloat16: step = 0x1p-7; break;
+    case WireFormat::kInt8: step = 2.0 / 127; break;  // A scale may be nearly twice the need.
+    case WireFormat::kFloat8: step = 0x1p-3; break;
+  }
+  if (wire.rounding == Rounding::kNearest) step /= 2;
+  // Each input is off by a step, and the result by another one and by what float32 rounds.
+  const double sum = rank_count * largest;
+  return sum * step + sum * (1 + step) * (step + rank_count * 0x1p-24);
 }
 
 }  // namespace tutti

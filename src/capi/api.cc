@@ -257,7 +257,7 @@ tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* collective, con
     TUTTI_TRY(auto request, asked_about(name, collective, count, type, root));
     request.input = input;
     request.output = output;
-    take_algorithm(comm, request);
+    take_choices(comm, request);
     TUTTI_TRY(const std::string all, communicator.explain(request));
     return hand_out(name, all, text, size, needed);
   });
@@ -273,6 +273,15 @@ tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name) {
     }
     // release: a thread that reads the pointer sees the text.
     comm->algorithm.store(known, std::memory_order_release);
+    return ok();
+  });
+}
+
+tutti_result_t tutti_comm_use_wire(tutti_comm_t comm, const char* name) {
+  return guard(__func__, comm, [&, function = __func__](Communicator&) -> Status {
+    const auto wire = parse_wire(name == nullptr || *name == '\0' ? "plain" : name);
+    if (!wire) return invalid(function, "there is no wire of that name");
+    comm->wire.store(*wire, std::memory_order_relaxed);  // relaxed: it leads to nothing.
     return ok();
   });
 }

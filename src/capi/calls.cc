@@ -12,7 +12,7 @@ tutti_result_t call(const char* function, tutti_comm_t comm, const Arguments& fr
   return guard(function, comm, [&](Communicator& communicator) -> Status {
     Request request;
     TUTTI_RETURN_IF_ERROR(fill_request(function, communicator, from, request));
-    take_algorithm(comm, request);
+    take_choices(comm, request);
     return communicator.call(request);
   });
 }
@@ -22,7 +22,7 @@ tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work
   return guard_start(function, comm, work, [&](Communicator& communicator) -> Result<Work> {
     Request request;
     TUTTI_RETURN_IF_ERROR(fill_request(function, communicator, from, request));
-    take_algorithm(comm, request);
+    take_choices(comm, request);
     return communicator.start(request);
   });
 }

@@ -26,6 +26,7 @@ struct tutti_comm {
   /// What tutti_comm_use_algorithm said last; null: nothing. The texts are never freed, as a call
   /// of another thread may be reading one.
   std::atomic<const std::string*> algorithm{nullptr};
+  std::atomic<tutti::Wire> wire{tutti::Wire{}};  // What tutti_comm_use_wire said last.
 };
 
 struct tutti_work {
@@ -82,11 +83,15 @@ struct Arguments {
   const std::size_t* output_offsets = nullptr;
 };
 
-/// Sets a request's algorithm, if tutti_comm_use_algorithm named one.
-inline void take_algorithm(tutti_comm_t comm, Request& asked) {
+/// Sets a request's algorithm and wire, if tutti_comm_use_algorithm and tutti_comm_use_wire named
+/// some.
+inline void take_choices(tutti_comm_t comm, Request& asked) {
   // acquire: the text that the pointer leads to is there.
   if (const std::string* name = comm->algorithm.load(std::memory_order_acquire); name != nullptr)
     asked.algorithm = *name;
+  // relaxed: it leads to nothing.
+  if (asked.type == DataType::kFloat32 && !asked.vector_variant)
+    asked.wire = comm->wire.load(std::memory_order_relaxed);
 }
 
 /// Makes the request in its place: a copy of what was just written would wait for the stores.

@@ -39,9 +39,10 @@ Result<std::string> explain_call(const Communicator::State& state, const Request
   TUTTI_TRY(const auto found, planner::explain(wanted, state.selector->inputs()));
   return planner::to_text(
       found, wanted,
-      fmt::format("{} of {} bytes ({} x {}) between {} ranks over {}, {} buffers, contract {}",
+      fmt::format("{} of {} bytes ({} x {}{}) between {} ranks over {}, {} buffers, contract {}",
                   to_string(call.collective), wanted.bytes, call.count, to_string(call.type),
-                  state.rank_count, state.transport, all_mapped ? "mapped" : "plain",
+                  call.wire.is_plain() ? "" : " as " + to_string(call.wire), state.rank_count,
+                  state.transport, all_mapped ? "mapped" : "plain",
                   wanted.contract == Contract::kRelaxed ? "relaxed" : "deterministic"));
 }
 

@@ -17,6 +17,7 @@
 #include "tools/simulate/options.h"
 #include "tools/simulate/simulate.h"
 #include "transport/region.h"
+#include "tutti/detail/wire_codec.h"
 
 namespace tutti::tools {
 namespace {
@@ -30,6 +31,7 @@ struct Question {
   std::size_t bytes;
   int ranks;
   const Shown& shown;
+  Wire wire = {};  // As TUTTI_WIRE says.
 };
 
 std::string where(const planner::PlannerInputs& inputs) {
@@ -39,11 +41,12 @@ std::string where(const planner::PlannerInputs& inputs) {
 
 std::string title(const Question& question, const planner::PlannerInputs& inputs) {
   return fmt::format(
-      "{} of {} of {} between {} ranks on {}, {} usable CPU{}, {} buffers, contract {}",
+      "{} of {} of {}{} between {} ranks on {}, {} usable CPU{}, {} buffers, contract {}",
       to_string(question.what.collective), amount_text(question.bytes),
-      to_string(question.what.type), question.ranks, where(inputs), inputs.usable_cpus,
-      inputs.usable_cpus == 1 ? "" : "s", question.shown.mapped ? "mapped" : "plain",
-      plan::to_string(question.what.contract));
+      to_string(question.what.type),
+      question.wire.is_plain() ? "" : " as " + to_string(question.wire), question.ranks,
+      where(inputs), inputs.usable_cpus, inputs.usable_cpus == 1 ? "" : "s",
+      question.shown.mapped ? "mapped" : "plain", plan::to_string(question.what.contract));
 }
 
 std::string to_json(const Question& question, const planner::PlannerInputs& inputs,
@@ -111,16 +114,23 @@ Status print_plan(const Question& question, const planner::Request& request,
   return ok();
 }
 
-Status answer(const Question& question, const PlanSelector& selector) {
+Status answer(Question question, const PlanSelector& selector) {
   const planner::PlannerInputs& inputs = selector.inputs();
   if (question.shown.mapped && !planner::some_share_memory(inputs.hosts.of))
     return invalid("--mapped: no two of these ranks share a host");
   const planner::SimulateOptions& what = question.what;
-  const planner::Request request{
-      .shape = selector.shape_of(what.collective, what.root, what.contract),
-      .bytes = question.bytes,
-      .mapped = question.shown.mapped,
-      .contract = what.contract};
+  const bool takes_wire =
+      what.collective == Collective::kAllReduce && what.type == DataType::kFloat32;
+  if (takes_wire) question.wire = selector.settings().wire;
+  planner::Request request{.shape = selector.shape_of(what.collective, what.root, what.contract),
+                           .bytes = question.bytes,
+                           .mapped = question.shown.mapped,
+                           .contract = what.contract,
+                           .wire = question.wire};
+  if (!question.wire.is_plain()) {  // Peers' buffers are not accessed.
+    request.bytes = kernels::encoded_bytes(question.wire.format, request.bytes / sizeof(float));
+    request.mapped = false;
+  }
   TUTTI_TRY(const auto explanation, planner::explain(request, inputs));
   const planner::Candidate& taken = explanation.ways.front().candidate;
   if (!taken.eager)  // Proves what is called chosen, as a communicator does before it runs it.

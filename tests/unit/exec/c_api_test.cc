@@ -61,6 +61,7 @@ TEST_CASE("a null communicator is an error of every function that takes one") {
       {"tutti_comm_flight_record",
        [&] { return tutti_comm_flight_record(nullptr, nullptr, 0, nullptr); }},
       {"tutti_comm_use_algorithm", [&] { return tutti_comm_use_algorithm(nullptr, "ring"); }},
+      {"tutti_comm_use_wire", [&] { return tutti_comm_use_wire(nullptr, "int8"); }},
       {"tutti_comm_explain",
        [&] {
          return tutti_comm_explain(nullptr, "all_reduce", in, out, 4, TUTTI_FLOAT32, 0, nullptr, 0,
@@ -231,6 +232,31 @@ TEST_CASE("work can be waited for again after a timeout, tested, and given back 
   REQUIRE(tutti_all_reduce(ranks[1], in, other, 2, TUTTI_FLOAT32, TUTTI_MAX) == TUTTI_OK);
   CHECK(second.told.get_future().get() == TUTTI_OK);
   CHECK((out[0] == 1 && out[1] == 2));
+}
+
+TEST_CASE("a communicator's wire is for its collectives of float32") {
+  Ranks ranks(2);
+  const float odd = 1 + 0x1p-20F;  // No bfloat16.
+  const auto is = [&](double expected) {
+    return ranks.all_ok([&](int, tutti_comm_t comm) {
+      float sum = 0;
+      const auto result = tutti_all_reduce(comm, &odd, &sum, 1, TUTTI_FLOAT32, TUTTI_SUM);
+      if (result == TUTTI_OK && double{sum} != expected) return tutti_result_t{TUTTI_INTERNAL};
+      const double wide = odd;
+      double wide_sum = 0;
+      const auto other = tutti_all_reduce(comm, &wide, &wide_sum, 1, TUTTI_FLOAT64, TUTTI_SUM);
+      return other == TUTTI_OK && wide_sum != 2 * wide ? tutti_result_t{TUTTI_INTERNAL} : result;
+    });
+  };
+  CHECK(is(2 * double{odd}));
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    REQUIRE(tutti_comm_use_wire(ranks[rank], "bfloat16") == TUTTI_OK);
+  CHECK(is(2));
+  CHECK(tutti_comm_use_wire(ranks[0], "int4") == TUTTI_INVALID_ARGUMENT);
+  CHECK(is(2));
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    REQUIRE(tutti_comm_use_wire(ranks[rank], nullptr) == TUTTI_OK);
+  CHECK(is(2 * double{odd}));
 }
 
 TEST_CASE("a communicator takes the algorithm that it is told, until it is told another") {

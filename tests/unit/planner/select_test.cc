@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "plan/structure.h"
 #include "support/catch.h"
 #include "support/tuning_tables.h"
 
@@ -129,6 +130,22 @@ TEST_CASE("a way that was measured goes before rules and estimates, and the fast
       }
     });
   }
+}
+
+TEST_CASE("with a wire neither packets nor plans that send partial sums are taken") {
+  for_all_requests([](Request request) {
+    request.wire = WireFormat::kInt8;
+    request.mapped = false;
+    bool found = false;
+    for (const Candidate& candidate : listed(request, {})) {
+      if (!candidate.refused.empty()) continue;
+      INFO(candidate.name());
+      REQUIRE_FALSE(candidate.eager);
+      CHECK_FALSE(plan::sends_partials(build(*candidate.algorithm, request.shape)));
+      found = true;
+    }
+    CHECK(found);
+  });
 }
 
 TEST_CASE("between two sizes a time is between theirs, and beyond the last it grows") {
