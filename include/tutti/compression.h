@@ -26,7 +26,7 @@ namespace tutti {
 /// (2018).
 class TUTTI_API TopK {
  public:
-  /// Of `count` elements, up to 2^32 - 1, it sends `kept`, at least 1.
+  /// It sends `kept` elements, at least 1, out of `count`, at most 2^32 - 1.
   TopK(std::size_t count, std::size_t kept);
   /// Makes `gradient`, of `count` elements, the average over all ranks of what they sent.
   /// kInvalidArgument for another size, else as of an all-gather.

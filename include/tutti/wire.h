@@ -38,7 +38,7 @@ inline constexpr int kWireFormats = 0
 
 /// How a value that lies between two of a format becomes one of them. `kStochastic`: the upper one
 /// with a probability that makes the expected value exact; a counter-based generator draws, keyed
-/// by call, rank and element, so who computes does not matter. `kNearest`: ties to even.
+/// by call, rank and element, so it is the same whatever rank rounds. `kNearest`: ties to even.
 enum class Rounding : std::uint8_t { kNearest, kStochastic };
 
 /// The wire of a call: `Wire{}` sends values as they are.

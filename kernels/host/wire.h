@@ -22,7 +22,7 @@ struct Encoding {
   std::size_t count = 0;
   std::uint64_t stream = 0;      // See stream_key.
   std::uint64_t element = 0;     // The index in the message of the first one.
-  std::byte* scales = nullptr;   // Of its block; unused by formats without.
+  std::byte* scales = nullptr;   // From its block on; unused without scales.
   std::byte* to = nullptr;       // Its encoding; null: only `decoded` is wanted.
   std::byte* decoded = nullptr;  // What the encoding stands for; may be `from`, or null.
 };
@@ -63,7 +63,7 @@ struct WireTarget {
 /// A data step of which the slots are encoded. `element` is the index of its first element in the
 /// message. Every result is rounded to the format, whether it goes to a slot or to memory.
 struct WireStep {
-  const Arithmetic& arithmetic;  // Of float32.
+  const Arithmetic& arithmetic;  // Its type is float32.
   Wire wire;
   std::span<const WireSource> sources;
   std::span<const WireTarget> targets;

@@ -94,7 +94,7 @@ Status Communicator::State::check_wire(const exec::Call& call) const {
   };
   if (static_cast<int>(call.wire.format) >= kWireFormats ||
       call.wire.rounding > Rounding::kStochastic)
-    return bad("is none that there is");
+    return bad("does not exist");
   if (call.type != DataType::kFloat32)
     return bad(fmt::format("is for float32, not {}", to_string(call.type)));
   if (call.vector_variant) return bad("is for blocks of one size");

@@ -114,18 +114,14 @@ void PlanSelector::set(const NetworkCost& cost) {
   if (!(cost == NetworkCost{}) && !network_is_measured()) inputs_.hosts.cost = cost;
 }
 
-/// Whether calls that go as TUTTI_WIRE says have a plan.
-Status PlanSelector::check_wire() const {
-  exec::Call call;
-  call.type = DataType::kFloat32;
-  call.wire = settings_.wire;
-  call.count = 1;
-  const auto found = choose(call, exec::Access::kSlots, 0);
-  return found ? ok() : Status(found.error());
-}
-
 Status PlanSelector::set_limits(exec::HostExecutor::Options& options) const {
-  if (!settings_.wire.is_plain()) TUTTI_RETURN_IF_ERROR(check_wire());
+  if (!settings_.wire.is_plain()) {  // Calls that go as TUTTI_WIRE says have to have a plan.
+    exec::Call call;
+    call.type = DataType::kFloat32;
+    call.wire = settings_.wire;
+    call.count = 1;
+    if (auto found = choose(call, exec::Access::kSlots, 0); !found) return std::move(found.error());
+  }
   for (int i = 0; i < kCollectiveCount; ++i) {
     planner::Request request;
     request.contract = settings_.contract;

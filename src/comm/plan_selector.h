@@ -63,7 +63,6 @@ class PlanSelector : public exec::PlanSource {
   std::string describe() const;
 
  private:
-  Status check_wire() const;
   void use_measured_network(const TunedHosts& tuned);
   bool network_is_measured() const;
   std::string describe_hosts() const;

@@ -39,7 +39,8 @@ struct Buffers {
   std::vector<std::byte*> peer_outputs;
 };
 
-/// The data that all lanes of a call share.
+/// The data that all lanes of a call share. It has more than 15 fields: each kind of call adds its
+/// own.
 struct CallContext {
   Buffers buffers;
   /// Not null: peers' buffers are not mapped; it reads and writes them, at these addresses, by

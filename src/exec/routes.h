@@ -26,7 +26,7 @@ struct BoundPlan {
   std::vector<BoundLane> lanes;
   std::vector<std::byte> scratch;
   bool tiled = false, partials = false;
-  bool any_scratch = false;                      // Of some rank: all have tiles of one size.
+  bool any_scratch = false;  // Some rank has scratch; all have tiles of one size.
   std::unique_ptr<kernels::WireWork> wire_work;  // Once a call with a wire went by it.
   PlanName name;
 };

@@ -105,7 +105,7 @@ TEST_CASE("a call with a wire has the bits of its definition on every transport"
 /// What docs/compression.md says that the sum of `ranks` values can be off, if none is larger than
 /// `largest`.
 double bound(const Wire& wire, int ranks, double largest) {
-  double step = 0;  // Of a value as large as that, and so of all in its block.
+  double step = 0;  // That of the largest value, and so of its block.
   switch (wire.format) {
     case WireFormat::kFloat16: step = 0x1p-10; break;
     case WireFormat::kBfloat16: step = 0x1p-7; break;
@@ -234,7 +234,7 @@ TEST_CASE("a call that a wire can't take is refused, and says why") {
   refuses("halving_doubling");
   request.algorithm = {};
   request.wire = Wire(static_cast<WireFormat>(99), Rounding::kNearest);
-  refuses("is none that there is");
+  refuses("does not exist");
   request.wire = WireFormat::kFloat8;
   const std::size_t counts[] = {32, 32, 32, 32};
   request.collective = Collective::kAllGather;

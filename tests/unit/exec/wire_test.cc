@@ -174,7 +174,7 @@ TEST_CASE("a value that was rounded does not change when it is encoded again") {
 }
 
 TEST_CASE("a value of the format stays, whatever is drawn") {
-  std::uint64_t stream = 0;  // Of which the first element draws the least there is.
+  std::uint64_t stream = 0;  // Its first element draws the least there is.
   while (random_bits(block_key(stream, 0), 0) >> 8 != 0) ++stream;
   std::vector<float> values(kWireBlock, 127);
   values[0] = 3;
