@@ -16,7 +16,7 @@ struct TrainCommand {
   trainer::TrainOptions options;
   int ranks = 0;
   double target = 0.97;
-  std::string data = trainer::default_data_path(), plot, json;
+  std::string data, plot, json, slow_rank;
   std::string elastic;  // The folder; empty: the ranks stay the same.
   bool joins = false;
 };
@@ -74,10 +74,26 @@ Result<trainer::Outcome> run_threads(const TrainCommand& command, int ranks,
 /// The exit code.
 Result<int> report(const TrainCommand& command, const trainer::Outcome& outcome, int ranks) {
   const double accuracy = outcome.epochs.back().accuracy;
-  say("{} rank{}: {:.2f} % of the test images right (target {:.0f} %), {:.0f} images/s, {:.0f} % "
-      "of communication hidden, {} buckets; replicas identical\n",
-      ranks, ranks == 1 ? "" : "s", accuracy * 100, command.target * 100, outcome.images_per_second,
-      outcome.hidden * 100, outcome.buckets);
+  const trainer::Phases& phases = outcome.phases;
+  const auto steps = static_cast<double>(std::max<std::uint64_t>(1, outcome.steps));
+  say("{} rank{}, {}: {:.2f} % of the test right (target {:.0f} %), {:.0f} samples/s, weights "
+      "{:016x}; replicas identical\n",
+      ranks, ranks == 1 ? "" : "s", command.options.strategy.name, accuracy * 100,
+      command.target * 100, outcome.samples_per_second, outcome.weights_hash);
+  const std::string why = trainer::why_exposed(outcome, ranks);
+  say("a step takes {:.2f} ms: {:.2f} computing, {:.2f} waiting for communication; {:.0f} % of "
+      "communication hidden{}{}\n",
+      phases.steps_s / steps * 1e3, phases.compute_s / steps * 1e3, phases.exposed_s / steps * 1e3,
+      phases.hidden() * 100, why.empty() ? "" : ", as ", why);
+  const auto held = [&](trainer::Holds what) {
+    return static_cast<double>(outcome.memory.most(what)) / 1e3;
+  };
+  say("a rank sends {:.1f} KB a step and holds {:.1f} KB of parameters, {:.1f} of gradients, "
+      "{:.1f} "
+      "of the optimiser's, {:.1f} for a while{}{}\n",
+      outcome.epochs.back().bytes / steps / 1e3, held(trainer::Holds::kParameters),
+      held(trainer::Holds::kGradients), held(trainer::Holds::kOptimiser),
+      held(trainer::Holds::kTransient), outcome.note.empty() ? "" : "; ", outcome.note);
   if (const trainer::Straggler& late = outcome.straggler; late.rank >= 0)
     say("rank {} came last to {:.0f} % of the calls; the others waited for it {:.1f} % of the "
         "time\n",
@@ -123,8 +139,12 @@ Result<int> train(const TrainCommand& command) {
                    launch.launcher);
   if (!launched || launch.rank.value == 0)  // Rank 0 writes.
     TUTTI_RETURN_IF_ERROR(check_outputs({{"--plot", command.plot}, {"--json", command.json}}));
-  TUTTI_TRY(const auto digits, trainer::read_digits(command.data));
-  const trainer::Split data = trainer::split(digits, command.options.seed);
+  const bool text = command.options.model.name == "transformer";
+  const std::string path = !command.data.empty() ? command.data
+                           : text                ? trainer::default_text_path()
+                                                 : trainer::default_data_path();
+  TUTTI_TRY(const auto samples, text ? trainer::read_text(path) : trainer::read_digits(path));
+  const trainer::Split data = trainer::split(samples, command.options.seed);
   if (!command.elastic.empty()) return train_elastic(command, data);
   if (!launched) {
     const int ranks = std::max(command.ranks, 1);
@@ -165,15 +185,29 @@ void define_train(CLI::App& app, int& exit_code) {
   const auto real = [&](const char* name, double& into, const char* text, double most) {
     perf::add_shown(*train, name, into, text)->check(up_to(most));
   };
-  number("--epochs", o.epochs, "Passes over the training images", 1, 100000);
-  number("--batch", o.batch, "Images of a step, over all ranks together", 1, 100000);
+  std::vector<std::string> names;
+  std::string texts;
+  for (const trainer::StrategyInfo& info : trainer::strategies()) {
+    names.emplace_back(info.name);
+    texts += fmt::format("\n  {:<13}{}", info.name, info.text);
+  }
+  perf::add_shown(*train, "--strategy", o.strategy.name, "How ranks share the work:" + texts)
+      ->check(CLI::IsMember(names).description(""));
+  perf::add_shown(*train, "--model", o.model.name, "What is trained; the transformer learns a text")
+      ->check(CLI::IsMember({"mlp", "conv", "transformer"}));
+  perf::add_shown(*train, "--optimiser", o.strategy.optimiser.name, "How weights change")
+      ->check(CLI::IsMember({"sgd", "adam", "lars", "lamb"}));
+  number("--epochs", o.epochs, "Passes over the training samples", 1, 100000);
+  number("--batch", o.batch, "Samples of a step, over all ranks together", 1, 100000);
   number("--accumulate", o.accumulate, "Batches between two synchronisations", 1, 1000);
-  real("--learning-rate", o.learning_rate, "Highest learning rate", 100);
-  real("--momentum", o.momentum, "Momentum", 1);
-  real("--weight-decay", o.weight_decay, "Weight decay", 1);
-  number("--bucket-bytes", o.bucket_bytes, "Gradient bytes that are reduced together", 4, 1 << 30);
+  real("--learning-rate", o.rate.peak, "Highest learning rate; 0: the optimiser's own", 100);
+  real("--momentum", o.strategy.optimiser.momentum, "Momentum", 1);
+  real("--weight-decay", o.strategy.optimiser.weight_decay, "Weight decay", 1);
+  number("--bucket-bytes", o.strategy.bucket_bytes, "Gradient bytes that are reduced together", 4,
+         1 << 30);
+  number("--local-steps", o.strategy.local_steps, "local: steps between two averages", 1, 100000);
   perf::add_shown(*train, "--seed", o.seed, "Seed of split, weights and order");
-  perf::add_shown(*train, "--data", command->data, "CSV of 64 pixels and a digit a line");
+  train->add_option("--data", command->data, "CSV of 64 pixels and a digit a line, or a text");
   real("--target-accuracy", command->target, "Exit code 1 below this", 1);
   train
       ->add_option("--elastic", command->elastic,

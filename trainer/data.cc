@@ -1,6 +1,7 @@
 #include "trainer/data.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -17,7 +18,7 @@ Error bad_line(const std::string& path, std::size_t line, const std::string& rea
 }
 
 /// One line into `digits`; empty, or what is wrong with it.
-std::string read_line(const std::string& line, Digits& digits) {
+std::string read_line(const std::string& line, Samples& digits) {
   if (line.size() > kLongestLine) return "the line is too long";
   const char* at = line.data();
   const char* const end = line.data() + line.size();
@@ -38,24 +39,24 @@ std::string read_line(const std::string& line, Digits& digits) {
     if (last) {
       digits.labels.push_back(static_cast<std::uint8_t>(value));
     } else {
-      digits.images.push_back(static_cast<float>(value) / 16.0F);
+      digits.inputs.push_back(static_cast<float>(value) / 16.0F);
     }
     at = next + 1;
   }
   return "";
 }
 
-void append(const Digits& from, std::size_t index, Digits& to) {
-  to.images.insert(to.images.end(), from.image(index), from.image(index) + kPixels);
-  to.labels.push_back(from.labels[index]);
+void append(const Samples& from, std::size_t index, Samples& to) {
+  to.inputs.insert(to.inputs.end(), from.input(index), from.input(index) + from.inputs_each);
+  to.labels.insert(to.labels.end(), from.label(index), from.label(index) + from.labels_each);
 }
 
 }  // namespace
 
-Result<Digits> read_digits(const std::string& path) {
+Result<Samples> read_digits(const std::string& path) {
   std::ifstream file(path);
   if (!file) return Error{Code::kInvalidArgument, path + ": no such file, or it can't be read"};
-  Digits digits;
+  Samples digits;
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {
     if (++number > kMostLines) return bad_line(path, number, "more lines than the trainer takes");
@@ -73,34 +74,76 @@ Result<Digits> read_digits(const std::string& path) {
   return digits;
 }
 
-std::string default_data_path() {
+Result<Samples> read_text(const std::string& path) {
+  constexpr std::size_t kLeastText = 1024, kMostText = std::size_t{64} << 20;
+  const auto refuse = [&](const std::string& why) {
+    return Error{Code::kInvalidArgument, path + ": " + why};
+  };
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return refuse("no such file, or it can't be read");
+  std::string text;
+  for (char c = 0; text.size() <= kMostText && file.get(c);) text += c;
+  if (text.size() < kLeastText || text.size() > kMostText)
+    return refuse("a text has 1 KB to 64 MB; this one has " + std::to_string(text.size()) +
+                  " bytes");
+  std::array<int, 256> symbol{};
+  for (const char c : text) symbol[static_cast<unsigned char>(c)] = 1;
+  int symbols = 0;
+  for (int& number : symbol) number = number != 0 ? symbols++ : 0;
+  if (symbols > 255) return refuse("it has more than 255 different characters");
+  Samples samples{.inputs_each = kWindow,
+                  .labels_each = kWindow,
+                  .classes = static_cast<std::size_t>(symbols),
+                  .inputs = {},
+                  .labels = {}};
+  const std::size_t windows = (text.size() - 1) / kWindow;
+  for (std::size_t i = 0; i < windows * kWindow; ++i) {
+    const auto at = [&](std::size_t place) {
+      return symbol[static_cast<unsigned char>(text[place])];
+    };
+    samples.inputs.push_back(static_cast<float>(at(i)));
+    samples.labels.push_back(static_cast<std::uint8_t>(at(i + 1)));
+  }
+  return samples;
+}
+
+std::string data_path(const std::string& name) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::string path;
   for (const char* folder : {TUTTI_DATA_FOLDERS}) {
-    path = (bin / folder / "digits.csv").lexically_normal().string();
+    path = (bin / folder / name).lexically_normal().string();
     if (fs::exists(path, error)) return path;
   }
   return path;
 }
 
-Split split(const Digits& digits, std::uint64_t seed) {
+std::string default_data_path() { return data_path("digits.csv"); }
+std::string default_text_path() { return data_path("charters.txt"); }
+
+Split split(const Samples& samples, std::uint64_t seed) {
   Split parts;
+  for (Samples* part : {&parts.train, &parts.test}) {
+    part->inputs_each = samples.inputs_each;
+    part->labels_each = samples.labels_each;
+    part->classes = samples.classes;
+  }
   std::mt19937_64 random(seed);
   std::vector<std::size_t> train, test;
-  for (std::size_t digit = 0; digit < kClasses; ++digit) {
-    std::vector<std::size_t> of_digit;
-    for (std::size_t i = 0; i < digits.size(); ++i) {
-      if (digits.labels[i] == digit) of_digit.push_back(i);
+  const bool stratified = samples.labels_each == 1;
+  for (std::size_t label = 0; label < (stratified ? samples.classes : 1); ++label) {
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      if (!stratified || samples.labels[i] == label) chosen.push_back(i);
     }
-    std::shuffle(of_digit.begin(), of_digit.end(), random);
-    const auto cut = of_digit.begin() + static_cast<std::ptrdiff_t>(of_digit.size() / 5);
-    test.insert(test.end(), of_digit.begin(), cut);
-    train.insert(train.end(), cut, of_digit.end());
+    std::shuffle(chosen.begin(), chosen.end(), random);
+    const auto cut = chosen.begin() + static_cast<std::ptrdiff_t>(chosen.size() / 5);
+    test.insert(test.end(), chosen.begin(), cut);
+    train.insert(train.end(), cut, chosen.end());
   }
-  for (const std::size_t index : train) append(digits, index, parts.train);
-  for (const std::size_t index : test) append(digits, index, parts.test);
+  for (const std::size_t index : train) append(samples, index, parts.train);
+  for (const std::size_t index : test) append(samples, index, parts.test);
   return parts;
 }
 

@@ -70,44 +70,41 @@ std::optional<UniqueId> take_newcomer(const std::string& folder) {
 class Elastic {
  public:
   Elastic(std::optional<Communicator> comm, const Split& data, const TrainOptions& options,
-          const ElasticOptions& elastic)
+          const Network& network, const ElasticOptions& elastic)
       : comm_(std::move(comm)),
         options_(options),
         elastic_(elastic),
-        worker_(data, options),
+        worker_(data, options, network),
         has_state_(comm_.has_value()) {
     worker_.keep_copies();
-    if (has_state_) worker_.initialise();
   }
 
-  Result<ElasticOutcome> run(double images) {
+  Result<ElasticOutcome> run(double samples) {
     const auto start = std::chrono::steady_clock::now();
     if (!comm_) TUTTI_RETURN_IF_ERROR(join());
     for (;;) {
-      const auto hash = carry_on();
-      if (!hash) {
-        TUTTI_RETURN_IF_ERROR(recover(hash.error()));
+      auto outcome = carry_on(samples, start);
+      if (!outcome) {
+        TUTTI_RETURN_IF_ERROR(recover(outcome.error()));
         continue;
       }
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-      return ElasticOutcome{outcome_of(worker_, *hash, images, took.count()), comm_->rank().value,
-                            comm_->rank_count()};
+      return ElasticOutcome{*std::move(outcome), comm_->rank().value, comm_->rank_count()};
     }
   }
 
  private:
-  /// To the end. Returns the hash of the weights.
-  Result<std::uint64_t> carry_on() {
+  /// To the end.
+  Result<Outcome> carry_on(double samples, std::chrono::steady_clock::time_point start) {
     TUTTI_RETURN_IF_ERROR(synchronise());
     while (!worker_.done()) {
       if (worker_.begins_epoch()) TUTTI_RETURN_IF_ERROR(admit());
       TUTTI_TRY(const auto figures, worker_.advance());
       if (figures && comm_->rank().value == 0) {
-        elastic_.progress(static_cast<int>(worker_.state().epochs.size()), options_.epochs,
-                          *figures);
+        elastic_.progress(static_cast<int>(worker_.epochs().size()), options_.epochs, *figures);
       }
     }
-    return worker_.check_replicas();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    return outcome_of(worker_, samples, took.count());
   }
 
   std::string who() const { return "rank " + std::to_string(comm_->rank().value); }
@@ -128,18 +125,23 @@ class Elastic {
     return ok();
   }
 
-  /// All ranks go back to the last unit that all have done, and those without state get it.
+  /// All ranks go back to the last turn that all have done, and those without state get it.
   Status synchronise() {
     TUTTI_RETURN_IF_ERROR(worker_.use(*comm_));
-    const std::int64_t mine = has_state_ ? static_cast<std::int64_t>(worker_.state().unit) : -1;
+    if (!worker_.pieces_are_whole()) {
+      return Error{Code::kInvalidArgument, "strategy " + options_.strategy.name +
+                                               " loses a lost rank's state, so it can't be "
+                                               "elastic; use ddp, horovod or hierarchical"};
+    }
+    const std::int64_t mine = has_state_ ? static_cast<std::int64_t>(worker_.turn()) : -1;
     std::vector<std::int64_t> all(static_cast<std::size_t>(comm_->rank_count()));
     TUTTI_RETURN_IF_ERROR(comm_->all_gather(&mine, all.data(), 1, DataType::kInt64));
-    const auto has = [](std::int64_t unit) { return unit >= 0; };
+    const auto has = [](std::int64_t turn) { return turn >= 0; };
     const auto root = std::find_if(all.begin(), all.end(), has);
     if (root == all.end())
       return Error{Code::kInternal, "all ranks that had weights are lost", comm_->rank()};
     std::int64_t least = *root;
-    for (const std::int64_t unit : all) least = has(unit) ? std::min(least, unit) : least;
+    for (const std::int64_t turn : all) least = has(turn) ? std::min(least, turn) : least;
     if (has_state_ && !worker_.go_back(static_cast<std::uint64_t>(least))) {
       return Error{Code::kInternal, who() + " is more than one step ahead of another",
                    comm_->rank()};
@@ -221,7 +223,8 @@ class Elastic {
 Result<ElasticOutcome> train_elastic(std::optional<Communicator> comm, const Split& data,
                                      const TrainOptions& options, const ElasticOptions& elastic) {
   TUTTI_RETURN_IF_ERROR(check_options(options));
-  return Elastic(std::move(comm), data, options, elastic)
+  TUTTI_TRY(const Network network, make_network(options.model, data.train));
+  return Elastic(std::move(comm), data, options, network, elastic)
       .run(static_cast<double>(data.train.size()) * options.epochs);
 }
 

@@ -1,6 +1,6 @@
 // File: trainer/elastic.h: training that outlives the loss of ranks, and takes in new ones.
 //
-// When a call fails, the ranks that are left shrink the communicator, agree on the last unit
+// When a call fails, the ranks that are left shrink the communicator, agree on the last turn
 // (worker.h) that all of them have done, and go on from there. New ranks leave a unique id in a
 // folder. Before each epoch rank 0 looks there, all ranks grow the communicator, and one of them
 // hands its state over.

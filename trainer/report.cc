@@ -70,15 +70,22 @@ std::string json_of(const Outcome& outcome, const TrainOptions& options, int ran
                       {"batch", options.batch},
                       {"accumulate", options.accumulate},
                       {"seed", options.seed},
-                      {"images_per_second", outcome.images_per_second},
-                      {"communication_hidden", outcome.hidden},
+                      {"strategy", options.strategy.name},
+                      {"model", options.model.name},
+                      {"samples_per_second", outcome.samples_per_second},
+                      {"communication_hidden", outcome.phases.hidden()},
                       {"weights_hash", fmt::format("{:016x}", outcome.weights_hash)},
+                      {"steps", outcome.steps},
+                      {"compute_s", outcome.phases.compute_s},
+                      {"exposed_s", outcome.phases.exposed_s},
+                      {"model_state_bytes", outcome.memory.model_states()},
                       {"epochs", nlohmann::json::array()}};
   if (const Straggler& late = outcome.straggler; late.rank >= 0)
     json["straggler"] = {
         {"rank", late.rank}, {"last_share", late.last_share}, {"time_share", late.time_share}};
   for (const Epoch& epoch : outcome.epochs)
-    json["epochs"].push_back({{"loss", epoch.loss}, {"accuracy", epoch.accuracy}});
+    json["epochs"].push_back(
+        {{"loss", epoch.loss}, {"accuracy", epoch.accuracy}, {"bytes", epoch.bytes}});
   return json.dump(2) + "\n";
 }
 

@@ -1,5 +1,7 @@
 #include "trainer/train.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -8,49 +10,60 @@
 namespace tutti::trainer {
 
 Status check_options(const TrainOptions& options) {
-  if (options.epochs >= 1 && options.batch >= 1 && options.accumulate >= 1 &&
-      options.bucket_bytes >= 1)
+  if (options.epochs >= 1 && options.batch >= 1 && options.accumulate >= 1 && options.slices >= 1 &&
+      options.strategy.bucket_bytes >= 1)
     return ok();
   return Error{Code::kInvalidArgument,
-               "epochs, batch, accumulate and bucket bytes must be at least 1"};
+               "epochs, batch, accumulate, slices and bucket bytes must be at least 1"};
 }
 
-Outcome outcome_of(const Worker& worker, std::uint64_t weights_hash, double images,
-                   double seconds) {
-  return {.epochs = worker.state().epochs,
-          .images_per_second = images / std::max(seconds, 1e-9),
-          .hidden = worker.buckets().hidden(),
-          .buckets = worker.buckets().count(),
-          .straggler = {},
-          .weights = worker.state().weights,
-          .weights_hash = weights_hash};
+Result<Outcome> outcome_of(Worker& worker, double samples, double seconds) {
+  Outcome outcome{.epochs = worker.epochs(),
+                  .samples_per_second = samples / std::max(seconds, 1e-9),
+                  .phases = worker.phases(),
+                  .steps = worker.steps_done(),
+                  .memory = worker.memory(),
+                  .note = worker.strategy().note(),
+                  .straggler = {},
+                  .weights = {},
+                  .weights_hash = 0};
+  TUTTI_TRY(outcome.weights_hash, worker.check_replicas(outcome.weights));
+  return outcome;
 }
 
 Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions& options,
                       const std::function<void(int, int, const Epoch&)>& progress) {
   TUTTI_RETURN_IF_ERROR(check_options(options));
-  Worker worker(data, options);
+  TUTTI_TRY(const Network network, make_network(options.model, data.train));
+  Worker worker(data, options, network);
   TUTTI_RETURN_IF_ERROR(worker.use(comm));
-  worker.initialise();
-  TUTTI_RETURN_IF_ERROR(worker.hand_over(Rank{0}));  // The same already, if seeds are.
   TUTTI_TRY(const Counters before, comm.counters());
   const auto start = std::chrono::steady_clock::now();
-  for (int epoch = 0; !worker.done();) {
+  while (!worker.done()) {
     TUTTI_TRY(const auto figures, worker.advance());
-    if (!figures) continue;
-    ++epoch;
-    if (comm.rank().value == 0) progress(epoch, options.epochs, *figures);
+    if (figures && comm.rank().value == 0)
+      progress(static_cast<int>(worker.epochs().size()), options.epochs, *figures);
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  TUTTI_TRY(
-      const Straggler straggler,
-      find_straggler(comm, before, {std::max(seconds, 1e-9), worker.buckets().idle_seconds()}));
-  TUTTI_TRY(const std::uint64_t hash, worker.check_replicas());
-  Outcome outcome =
-      outcome_of(worker, hash, static_cast<double>(data.train.size()) * options.epochs, seconds);
+  TUTTI_TRY(const Straggler straggler,
+            find_straggler(comm, before, {std::max(seconds, 1e-9), worker.phases().exposed_s}));
+  TUTTI_TRY(Outcome outcome,
+            outcome_of(worker, static_cast<double>(data.train.size()) * options.epochs, seconds));
   outcome.straggler = straggler;
   return outcome;
+}
+
+std::string why_exposed(const Outcome& outcome, int ranks_here) {
+  const Phases& phases = outcome.phases;
+  if (phases.communicating_s <= 0 || phases.hidden() >= 0.005) return {};
+  cpu_set_t cpus;
+  const int count = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
+  if (count > 0 && ranks_here >= count) {
+    return "no CPU is free for it: " + std::to_string(ranks_here) + " ranks compute on " +
+           std::to_string(count) + " CPUs";
+  }
+  return "this strategy waits for its calls where it makes them";
 }
 
 }  // namespace tutti::trainer

@@ -1,15 +1,17 @@
 #include "trainer/worker.h"
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
 #include <cstring>
-#include <numbers>
 #include <numeric>
 #include <random>
-#include <string>
+#include <thread>
 
 namespace tutti::trainer {
 namespace {
+
+/// Samples that are evaluated together.
+constexpr std::size_t kEvaluated = 64;
 
 /// Part `index` of `parts` of [0, count), as even as can be.
 std::pair<std::size_t, std::size_t> part_of(std::size_t count, std::size_t parts,
@@ -19,190 +21,231 @@ std::pair<std::size_t, std::size_t> part_of(std::size_t count, std::size_t parts
 
 }  // namespace
 
-Worker::Worker(const Split& data, const TrainOptions& options)
-    : data_(data), options_(options), order_(data.train.size()) {
+Worker::Worker(const Split& data, const TrainOptions& options, const Network& network)
+    : data_(data),
+      options_(options),
+      network_(network),
+      order_(data.train.size()),
+      passes_(network, memory_) {
   std::iota(order_.begin(), order_.end(), std::size_t{0});
 }
 
 Status Worker::use(Communicator& comm) {
-  comm_ = &comm;
-  if (gradient_ == nullptr) {
-    TUTTI_TRY(void* memory, mem_alloc(model_.size() * sizeof(float)));
-    gradient_.reset(static_cast<float*>(memory));
-  }
-  buckets_.emplace(comm, model_.layers(), gradient_.get(), options_.bucket_bytes);
-  return ok();
+  const State kept = strategy_ != nullptr ? snapshot() : State{};
+  const bool has_state = strategy_ != nullptr;
+  strategy_.reset();
+  bytes_ = bytes();
+  traffic_.emplace(comm);
+  TUTTI_TRY(strategy_, make_strategy({*traffic_, network_, memory_, options_.strategy}));
+  std::vector<float> first(network_.size());
+  network_.initialise(options_.seed, first.data());
+  // The same already, if seeds are.
+  TUTTI_RETURN_IF_ERROR(
+      comm.broadcast(first.data(), first.data(), first.size(), DataType::kFloat32, Rank{0}));
+  TUTTI_RETURN_IF_ERROR(strategy_->begin(first));
+  return has_state ? restore(kept) : ok();
 }
 
-void Worker::initialise() {
-  state_ = {};
-  state_.weights.resize(model_.size());
-  state_.velocity.assign(model_.size(), 0);
-  model_.initialise(options_.seed, state_.weights.data());
+State Worker::snapshot() {
+  State state{
+      .values = {}, .buffers = passes_.buffers(), .turn = turn_, .loss = loss_, .epochs = epochs_};
+  for (const Piece& piece : strategy_->pieces())
+    state.values.emplace_back(piece.values.begin(), piece.values.end());
+  return state;
+}
+
+Status Worker::restore(const State& state) {
+  const auto pieces = strategy_->pieces();
+  for (std::size_t p = 0; p < pieces.size(); ++p)
+    std::copy(state.values[p].begin(), state.values[p].end(), pieces[p].values.begin());
+  passes_.buffers() = state.buffers;
+  turn_ = state.turn;
+  loss_ = state.loss;
+  epochs_ = state.epochs;
+  return strategy_->restored();
+}
+
+Status Worker::resume(std::uint64_t turn, std::vector<Epoch> epochs) {
+  turn_ = turn;
+  epochs_ = std::move(epochs);
+  return strategy_->restored();
 }
 
 Result<std::optional<Epoch>> Worker::advance() {
-  const std::uint64_t epoch = state_.unit / units(), index = state_.unit % units();
+  const std::uint64_t epoch = turn_ / turns(), index = turn_ % turns();
   for (; shuffled_ <= epoch; ++shuffled_) {
     std::mt19937_64 random(options_.seed * 7919 + shuffled_);
     std::shuffle(order_.begin(), order_.end(), random);
   }
-  if (keeps_) before_ = state_;
+  if (keeps_) before_ = snapshot();
   if (index == steps()) {
     TUTTI_TRY(const Epoch figures, evaluate());
-    state_.epochs.push_back(figures);
-    state_.loss = 0;
-    ++state_.unit;
+    epochs_.push_back(figures);
+    loss_ = 0;
+    ++turn_;
     return std::optional(figures);
   }
   const std::size_t first = index * group();
   const double done = static_cast<double>(first) / static_cast<double>(order_.size());
-  TUTTI_TRY(const double loss, step(first, std::min(first + group(), order_.size()),
-                                    rate_at(static_cast<double>(epoch) + done)));
-  state_.loss += loss;
-  ++state_.unit;
+  RateOptions rates = options_.rate;
+  if (rates.peak == 0) rates.peak = default_rate(options_.strategy.optimiser.name);
+  const double rate = rate_at(rates, static_cast<double>(epoch) + done, options_.epochs, group());
+  TUTTI_RETURN_IF_ERROR(step(first, std::min(first + group(), order_.size()), rate));
+  ++turn_;
   return std::optional<Epoch>();
 }
 
-bool Worker::go_back(std::uint64_t unit) {
-  if (unit == state_.unit) return true;
-  if (!keeps_ || before_.unit != unit) return false;
-  state_ = before_;
-  return true;
+bool Worker::go_back(std::uint64_t turn) {
+  if (turn == turn_) return true;
+  if (!keeps_ || before_.turn != turn) return false;
+  return static_cast<bool>(restore(before_));
+}
+
+bool Worker::pieces_are_whole() {
+  std::size_t weights = 0;
+  for (const Piece& piece : strategy_->pieces())
+    weights += piece.what == "weights" ? piece.values.size() : 0;
+  return weights == network_.size();
 }
 
 Status Worker::hand_over(Rank root) {
-  const auto broadcast = [&](auto& values, DataType type) {
-    return comm_->broadcast(values.data(), values.data(), values.size(), type, root);
+  const auto broadcast = [&](void* values, std::size_t count, DataType type) {
+    return traffic_->communicator().broadcast(values, values, count, type, root);
   };
-  std::vector<std::uint64_t> sizes{state_.unit, state_.epochs.size()};
-  TUTTI_RETURN_IF_ERROR(broadcast(sizes, DataType::kUint64));
-  State got;
-  got.unit = sizes[0];
-  if (comm_->rank() == root) got = state_;
-  got.weights.resize(model_.size());
-  got.velocity.resize(model_.size());
-  std::vector<double> figures(2 * sizes[1]);
-  for (std::size_t i = 0; i < got.epochs.size(); ++i) {
-    figures[2 * i] = got.epochs[i].loss;
-    figures[2 * i + 1] = got.epochs[i].accuracy;
+  std::uint64_t sizes[2] = {turn_, epochs_.size()};
+  TUTTI_RETURN_IF_ERROR(broadcast(sizes, 2, DataType::kUint64));
+  epochs_.resize(sizes[1]);
+  if (!epochs_.empty()) {
+    TUTTI_RETURN_IF_ERROR(
+        broadcast(epochs_.data(), epochs_.size() * sizeof(Epoch), DataType::kUint8));
   }
-  TUTTI_RETURN_IF_ERROR(broadcast(got.weights, DataType::kFloat32));
-  TUTTI_RETURN_IF_ERROR(broadcast(got.velocity, DataType::kFloat32));
-  if (!figures.empty()) TUTTI_RETURN_IF_ERROR(broadcast(figures, DataType::kFloat64));
-  got.epochs.resize(sizes[1]);
-  for (std::size_t i = 0; i < got.epochs.size(); ++i)
-    got.epochs[i] = {figures[2 * i], figures[2 * i + 1]};
-  got.loss = state_.loss;
-  state_ = std::move(got);
+  if (!passes_.buffers().empty()) {
+    TUTTI_RETURN_IF_ERROR(
+        broadcast(passes_.buffers().data(), passes_.buffers().size(), DataType::kFloat32));
+  }
+  for (const Piece& piece : strategy_->pieces())
+    TUTTI_RETURN_IF_ERROR(broadcast(piece.values.data(), piece.values.size(), DataType::kFloat32));
+  turn_ = sizes[0];
+  return strategy_->restored();
+}
+
+/// This rank's slices of the batch order_[begin, end).
+std::vector<Slice> Worker::slices_of(std::size_t begin, std::size_t end) const {
+  const Strategy::Share share = strategy_->share();
+  std::vector<Slice> slices;
+  if (share.none) return slices;
+  const auto [first, last] = part_of(options_.slices, share.count, share.index);
+  for (std::size_t s = first; s < last; ++s) {
+    const auto [from, to] = part_of(end - begin, options_.slices, s);
+    slices.push_back({order_.data() + begin + from, to - from});
+  }
+  return slices;
+}
+
+/// Stochastic depth (Huang et al., 2016): each rank leaves out other blocks in each step.
+std::vector<char> Worker::choose_skipped() const {
+  if (options_.drop_units <= 0) return {};
+  std::mt19937_64 random(options_.seed + turn_ * traffic_->ranks() + traffic_->me());
+  std::bernoulli_distribution drop(options_.drop_units);
+  std::vector<char> skipped;
+  for (const Unit& unit : network_.units())
+    skipped.push_back(unit.layer->may_be_skipped() && drop(random) ? 1 : 0);
+  return skipped;
+}
+
+Passes::Sum Worker::sum_of_ranks() {
+  if (!options_.sync_batch_norm) return {};
+  return [this](std::span<double> values) {
+    return traffic_->all_reduce(values.data(), values.size(), DataType::kFloat64);
+  };
+}
+
+/// One synchronised step over order_[first, last).
+Status Worker::step(std::size_t first, std::size_t last, double rate) {
+  const auto began = std::chrono::steady_clock::now();
+  const std::size_t batches = (last - first + options_.batch - 1) / options_.batch;
+  const std::vector<char> skipped = choose_skipped();
+  StepInfo info{.number = turn_ / turns() * steps() + turn_ % turns() + 1,
+                .rate = rate,
+                .labels = (last - first) * data_.train.labels_each};
+  TUTTI_RETURN_IF_ERROR(strategy_->begin_step(passes_.buffers()));
+  for (std::size_t b = 0; b < batches; ++b) {
+    const std::size_t begin = first + b * options_.batch;
+    const std::vector<Slice> slices = slices_of(begin, std::min(begin + options_.batch, last));
+    for (const Slice& slice : slices) info.own_labels += slice.count * data_.train.labels_each;
+    if (static_cast<int>(traffic_->me()) == options_.slow_rank)
+      std::this_thread::sleep_for(options_.slow_by);
+    TUTTI_RETURN_IF_ERROR(strategy_->begin_batch(b == 0, b + 1 == batches));
+    TUTTI_TRY(const double loss,
+              passes_.train(*strategy_, data_.train, slices, sum_of_ranks(), skipped));
+    loss_ += loss;
+  }
+  TUTTI_RETURN_IF_ERROR(strategy_->step(info));
+  ++steps_done_;
+  steps_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return ok();
 }
 
 Result<Epoch> Worker::evaluate() {
-  double totals[2] = {state_.loss, 0};
-  const auto [begin, end] = part_of(data_.test.size(), ranks(), me());
-  totals[1] =
-      static_cast<double>(model_.count_right(state_.weights.data(), data_.test, begin, end));
-  TUTTI_RETURN_IF_ERROR(comm_->all_reduce(totals, totals, 2, DataType::kFloat64, ReduceOp::kSum));
-  return Epoch{totals[0] / static_cast<double>(order_.size()),
-               totals[1] / static_cast<double>(data_.test.size())};
+  Communicator& comm = traffic_->communicator();
+  const auto [begin, end] = part_of(data_.test.size(), traffic_->ranks(), traffic_->me());
+  std::vector<std::size_t> samples(end - begin);
+  std::iota(samples.begin(), samples.end(), begin);
+  std::vector<Slice> slices;
+  for (std::size_t i = 0; i < samples.size(); i += kEvaluated)
+    slices.push_back({samples.data() + i, std::min(kEvaluated, samples.size() - i)});
+  traffic_->pause(true);
+  std::vector<float>& buffers = passes_.buffers();
+  if (!buffers.empty()) {  // Running means of rank 0, where ranks normalise on their own.
+    TUTTI_RETURN_IF_ERROR(comm.broadcast(buffers.data(), buffers.data(), buffers.size(),
+                                         DataType::kFloat32, Rank{0}));
+  }
+  TUTTI_RETURN_IF_ERROR(strategy_->begin_evaluation());
+  TUTTI_TRY(const std::size_t right, passes_.count_right(*strategy_, data_.test, slices));
+  TUTTI_RETURN_IF_ERROR(strategy_->end_evaluation());
+  traffic_->pause(false);
+  double totals[2] = {loss_, static_cast<double>(right)};
+  TUTTI_RETURN_IF_ERROR(comm.all_reduce(totals, totals, 2, DataType::kFloat64, ReduceOp::kSum));
+  const auto each = static_cast<double>(data_.train.labels_each);
+  return Epoch{totals[0] / static_cast<double>(order_.size()) / each,
+               totals[1] / static_cast<double>(data_.test.size()) / each, bytes()};
 }
 
-Result<std::uint64_t> Worker::check_replicas() const {
+Result<std::uint64_t> Worker::check_replicas(std::vector<float>& weights) {
+  weights.resize(network_.size());
+  traffic_->pause(true);
+  TUTTI_RETURN_IF_ERROR(strategy_->begin_evaluation());
+  for (std::size_t u = 0; u < network_.units().size(); ++u) {
+    const Unit& unit = network_.units()[u];
+    TUTTI_TRY(const float* values, strategy_->parameters(u));
+    std::copy_n(values, unit.size, weights.data() + unit.offset);
+    TUTTI_RETURN_IF_ERROR(strategy_->release(u));
+  }
+  TUTTI_RETURN_IF_ERROR(strategy_->end_evaluation());
+  traffic_->pause(false);
   std::uint64_t hash = 14695981039346656037ULL;
-  for (const float weight : state_.weights) {
+  for (const float weight : weights) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, &weight, sizeof(bits));
     hash = (hash ^ bits) * 1099511628211ULL;
   }
-  std::vector<std::uint64_t> all(ranks());
-  TUTTI_RETURN_IF_ERROR(comm_->all_gather(&hash, all.data(), 1, DataType::kUint64));
+  Communicator& comm = traffic_->communicator();
+  std::vector<std::uint64_t> all(traffic_->ranks());
+  TUTTI_RETURN_IF_ERROR(comm.all_gather(&hash, all.data(), 1, DataType::kUint64));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     return Error{Code::kInternal,
                  "the weights of ranks 0 and " + std::to_string(rank) + " differ after training",
-                 comm_->rank()};
+                 comm.rank()};
   }
   return hash;
 }
 
-/// One epoch of warm-up, then down a cosine to a hundredth.
-double Worker::rate_at(double epoch) const {
-  if (epoch < 1) return options_.learning_rate * (0.1 + 0.9 * epoch);
-  const double way = (epoch - 1) / std::max(1, options_.epochs - 1);
-  return options_.learning_rate * (0.01 + 0.99 * 0.5 * (1 + std::cos(std::numbers::pi * way)));
-}
-
-/// One synchronised step over order_[first, last); returns this rank's summed loss.
-Result<double> Worker::step(std::size_t first, std::size_t last, double rate) {
-  double loss = 0;
-  const std::size_t batches = (last - first + options_.batch - 1) / options_.batch;
-  for (std::size_t b = 0; b < batches; ++b) {
-    const std::size_t begin = first + b * options_.batch,
-                      end = std::min(begin + options_.batch, last);
-    TUTTI_TRY(const double sum, accumulate(begin, end, b > 0, b + 1 == batches));
-    loss += sum;
-  }
-  TUTTI_RETURN_IF_ERROR(buckets_->finish());
-  const auto scale = static_cast<float>(1.0 / static_cast<double>(last - first));
-  const auto mu = static_cast<float>(options_.momentum),
-             decay = static_cast<float>(options_.weight_decay);
-  const auto eta = static_cast<float>(rate);
-  const float* gradient = gradient_.get();
-  for (std::size_t i = 0; i < state_.weights.size(); ++i) {
-    state_.velocity[i] = mu * state_.velocity[i] + gradient[i] * scale + decay * state_.weights[i];
-    state_.weights[i] -= eta * state_.velocity[i];
-  }
-  return loss;
-}
-
-/// Adds this rank's part of the batch order_[begin, end) to the gradient: its slices, as a
-/// balanced tree. With `last_batch`, layers go on their way as they are complete.
-Result<double> Worker::accumulate(std::size_t begin, std::size_t end, bool add, bool last_batch) {
-  const auto [first_slice, last_slice] = part_of(kSlices, ranks(), me());
-  const std::size_t slices = last_slice - first_slice;
-  double loss = 0;
-  Status status;
-  if (slices == 0) return idle(add, last_batch);
-  partial_.resize(std::max(partial_.size(), slices));
-  for (std::size_t s = 0; s < slices; ++s) {
-    const auto [from, to] = part_of(end - begin, kSlices, first_slice + s);
-    partial_[s].resize(model_.size());
-    const bool last_slice_of_all = s + 1 == slices;
-    const auto layer_done = [&](std::size_t l) {
-      if (!last_slice_of_all || !status) return;
-      const Layer& layer = model_.layers()[l];
-      const float* sum = tree(0, slices, layer.offset, layer.size());
-      float* into = gradient_.get() + layer.offset;
-      for (std::size_t i = 0; i < layer.size(); ++i) into[i] = add ? into[i] + sum[i] : sum[i];
-      if (last_batch) status = buckets_->ready(l);
-    };
-    loss += model_.backward(state_.weights.data(), data_.train, order_.data() + begin + from,
-                            to - from, partial_[s].data(), layer_done);
-  }
-  if (!status) return std::move(status.error());
-  return loss;
-}
-
-/// A rank without slices still takes part.
-Result<double> Worker::idle(bool add, bool last_batch) {
-  if (!add) std::fill_n(gradient_.get(), model_.size(), 0.0F);
-  for (std::size_t l = model_.layers().size(); last_batch && l-- > 0;)
-    TUTTI_RETURN_IF_ERROR(buckets_->ready(l));
-  return 0.0;
-}
-
-/// Adds up [offset, offset + size) of the slices [first, first + count) in place; returns the
-/// sum's place.
-float* Worker::tree(std::size_t first, std::size_t count, std::size_t offset, std::size_t size) {
-  float* left = partial_[first].data() + offset;
-  if (count == 1) return left;
-  std::size_t half = 1;
-  while (half * 2 < count) half *= 2;
-  tree(first, half, offset, size);
-  const float* right = tree(first + half, count - half, offset, size);
-  for (std::size_t i = 0; i < size; ++i) left[i] += right[i];
-  return left;
+Phases Worker::phases() const {
+  return {.steps_s = steps_s_,
+          .compute_s = passes_.compute_seconds(),
+          .exposed_s = traffic_->exposed_seconds(),
+          .communicating_s = traffic_->busy_seconds()};
 }
 
 }  // namespace tutti::trainer

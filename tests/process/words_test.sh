@@ -39,7 +39,7 @@ refused "3 bytes are no whole number" "$tutti" explain --model dgx1-v100 --bytes
 refused "1 bytes are no whole number of bf16" "$tutti" simulate --model dgx1-v100 --bytes 1 --type bf16
 "$tutti" explain --model dgx1-v100 --bytes 8 | grep "^all_reduce of 8 bytes of float32 on" >"$work/out" || fail "8 bytes"
 "$tutti" explain --ranks 2 --bytes 64K | grep "^all_reduce of 64 KiB of float32 between" >"$work/out" || fail "64 KiB"
-"$tutti" train --epochs 1 --target-accuracy 0 | grep "^1 rank: " >"$work/out" || fail "1 rank"
+"$tutti" train --epochs 1 --target-accuracy 0 | grep "^1 rank, ddp: " >"$work/out" || fail "1 rank"
 refused "--blocking" "$perf/all_reduce_perf" --ranks 2 -z 2
 [ "$("$tutti" info | grep -cE '^  [a-z_]+ += [^ ]')" -gt 10 ] || fail "info: no settings"
 [ "$("$tutti" info | sed -n 's/^\(  [a-z_]* *\)= [^ ].*/\1/p' | awk '{ print length }' | sort -u | wc -l)" = 1 ] ||

@@ -97,7 +97,7 @@ void train(const RoundOptions& options, const trainer::Split& data, Communicator
   trainer::TrainOptions training;
   training.epochs = 1'000'000;
   training.seed = options.seed;
-  training.bucket_bytes = std::size_t{1} << (12 + options.seed % 6);
+  training.strategy.bucket_bytes = std::size_t{1} << (12 + options.seed % 6);
   // The first step has worked once a barrier has.
   if (Status met = comm.barrier(); !met) return note(place, met.error(), Clock::now());
   place.go(Phase::kRunning);

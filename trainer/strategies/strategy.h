@@ -1,0 +1,131 @@
+// File: trainer/strategies/strategy.h: what a way to train data-parallel is.
+//
+// A strategy decides where parameters, gradients and the optimiser's values are, and when ranks
+// communicate. The trainer computes. It walks through the units of a network, forward and back, and
+// calls the strategy at each:
+//
+//   begin_step
+//     begin_batch                               for each batch between two synchronisations
+//       forward:  parameters(u) ... release(u)      u = 0, 1, ..., last
+//       backward: parameters(u) ... release(u), gradient(u) ... ready(u)      u = last, ..., 1, 0
+//   step                                        the weights change
+//
+// Every rank makes the same calls, also one that has no samples, so any of them may be collective.
+//
+// To add one: a file here that defines `std::unique_ptr<Strategy> make_NAME(const Setup&)`, its
+// equation and source at the top, and a line in strategies.def. The tests and `--compare` take it
+// from there.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/memory.h"
+#include "trainer/models/network.h"
+#include "trainer/optimisers/optimiser.h"
+#include "trainer/traffic.h"
+
+namespace tutti::trainer {
+
+struct StrategyOptions {
+  std::string name = "ddp";
+  std::size_t bucket_bytes = std::size_t{1} << 20;  // Gradients that are reduced together.
+  int local_steps = 8;                              // local: steps between two averages.
+  int post_local_steps = 0;   // local: steps with an average each, before that.
+  double outer_rate = 1;      // local: 1 and a momentum of 0 are the plain average.
+  double outer_momentum = 0;  // local: DiLoCo has 0.7 and 0.9.
+  OptimiserOptions optimiser = {};
+};
+
+/// What a strategy works with; all of it outlives the strategy.
+struct Setup {
+  Traffic& traffic;
+  const Network& network;
+  Ledger& ledger;
+  const StrategyOptions& options;
+};
+
+/// One step of the weights.
+struct StepInfo {
+  std::uint64_t number = 1;  // From 1 on.
+  double rate = 0;
+  std::size_t labels = 0;      // Learnt by all ranks, in all batches of the step,
+  std::size_t own_labels = 0;  // and by this rank.
+};
+
+class Strategy {
+ public:
+  explicit Strategy(const Setup& setup) : setup_(setup) {}
+  virtual ~Strategy() = default;
+
+  /// Takes the first weights, the same on all ranks. Collective.
+  virtual Status begin(std::span<const float> weights) = 0;
+
+  /// Which share of a batch this rank computes: share `index` of `count`, or none.
+  struct Share {
+    std::size_t index = 0, count = 1;
+    bool none = false;
+  };
+  virtual Share share() const { return {traffic().me(), traffic().ranks()}; }
+
+  /// `buffers`: values that are no parameters, see Layer.
+  virtual Status begin_step(std::span<float> /*buffers*/) { return ok(); }
+  /// `last`: ranks synchronise after this batch.
+  virtual Status begin_batch(bool first, bool last) {
+    first_batch_ = first;
+    last_batch_ = last;
+    return ok();
+  }
+  /// A unit's parameters, which stay until `release`.
+  virtual Result<const float*> parameters(std::size_t unit) = 0;
+  virtual Status release(std::size_t /*unit*/) { return ok(); }
+  /// Where this unit's gradient goes, and whether it is added to what is there.
+  struct Target {
+    float* data = nullptr;
+    bool add = false;
+  };
+  virtual Result<Target> gradient(std::size_t unit) = 0;
+  /// The unit's gradient over this batch is there. Not called for a unit that was left out.
+  virtual Status ready(std::size_t unit) = 0;
+  /// All gradients are there: changes the weights.
+  virtual Status step(const StepInfo& info) = 0;
+
+  /// Between these, `parameters` returns the model that the ranks have trained together, alike on
+  /// all of them. Collective.
+  virtual Status begin_evaluation() { return ok(); }
+  virtual Status end_evaluation() { return ok(); }
+
+  /// What this rank holds of the state, for checkpoints. All ranks' pieces together cover each kind
+  /// of value. Empty: ranks differ in ways that no checkpoint has.
+  virtual std::vector<Piece> pieces() { return {}; }
+  /// Values were put into the pieces.
+  virtual Status restored() { return ok(); }
+  /// A line about what this strategy did, or nothing.
+  virtual std::string note() const { return {}; }
+
+ protected:
+  Traffic& traffic() const { return setup_.traffic; }
+  const std::vector<Unit>& units() const { return setup_.network.units(); }
+  const StrategyOptions& options() const { return setup_.options; }
+  /// Values of this rank's, in the ledger.
+  Result<Floats> make(Holds what, std::size_t count) const {
+    return Floats::make(setup_.ledger, what, count);
+  }
+
+  Setup setup_;
+  bool first_batch_ = true, last_batch_ = true;
+};
+
+struct StrategyInfo {
+  const char* name;
+  const char* text;
+  std::unique_ptr<Strategy> (*make)(const Setup&);
+};
+/// All of strategies.def, in its order.
+std::span<const StrategyInfo> strategies();
+/// kInvalidArgument if there is none of that name.
+Result<std::unique_ptr<Strategy>> make_strategy(const Setup& setup);
+
+}  // namespace tutti::trainer
