@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <optional>
+#include <regex>
 #include <thread>
 
 #include "perf/sweep/help.h"
@@ -16,7 +17,7 @@ struct TrainCommand {
   trainer::TrainOptions options;
   int ranks = 0;
   double target = 0.97;
-  std::string data, plot, json, slow_rank;
+  std::string data, plot, json, slow_rank, wire = "f32", batch_norm = "sync";
   std::string elastic;  // The folder; empty: the ranks stay the same.
   bool joins = false;
 };
@@ -31,6 +32,22 @@ CLI::Validator up_to(double high) {
       },
       fmt::format("[0 - {}]", high));
 }
+
+/// Adds options with limits.
+struct Adder {
+  CLI::App& app;
+  template <class T>
+  void number(const char* name, T& into, const char* text, int least, int most) const {
+    perf::add_number(app, name, into, text, least, most);
+  }
+  void real(const char* name, double& into, const char* text, double most) const {
+    perf::add_shown(app, name, into, text)->check(up_to(most));
+  }
+  void word(const char* name, std::string& into, const std::string& text,
+            std::vector<std::string> words) const {
+    perf::add_shown(app, name, into, text)->check(CLI::IsMember(std::move(words)).description(""));
+  }
+};
 
 /// A bar on a terminal, every fifth epoch elsewhere.
 void show(int epoch, int epochs, const trainer::Epoch& done) {
@@ -124,7 +141,24 @@ Result<int> train_elastic(const TrainCommand& command, const trainer::Split& dat
   return done.rank == 0 ? report(command, done.outcome, done.ranks) : 0;
 }
 
-Result<int> train(const TrainCommand& command) {
+/// What is given in words.
+Status read_words(TrainCommand& command) {
+  trainer::TrainOptions& options = command.options;
+  if (command.wire == "bf16") options.strategy.wire = DataType::kBfloat16;
+  options.sync_batch_norm = command.batch_norm == "sync";
+  options.strategy.broadcast_buffers = !options.sync_batch_norm;
+  if (command.slow_rank.empty()) return ok();
+  static const std::regex form("([0-9]{1,4}):([0-9]{1,5})ms");
+  std::smatch parts;
+  if (!std::regex_match(command.slow_rank, parts, form))
+    return invalid("--slow-rank {}: write rank and milliseconds, as in 1:20ms", command.slow_rank);
+  options.slow_rank = std::stoi(parts[1]);
+  options.slow_by = std::chrono::milliseconds(std::stoi(parts[2]));
+  return ok();
+}
+
+Result<int> train(TrainCommand& command) {
+  TUTTI_RETURN_IF_ERROR(read_words(command));
   TUTTI_TRY(const auto launch, detect_launch());
   const bool launched = !launch.launcher.empty();
   if (command.joins && command.elastic.empty())
@@ -156,11 +190,71 @@ Result<int> train(const TrainCommand& command) {
   return comm.rank().value == 0 ? report(command, outcome, comm.rank_count()) : 0;
 }
 
-int run_train(const TrainCommand& command) {
+int run_train(TrainCommand& command) {
   const auto code = train(command);
   if (code) return *code;
   say_error("tutti train: {}\n", code.error().to_string());
   return code.error().code == Code::kInvalidArgument ? kUsage : 1;
+}
+
+void add_strategy_options(const Adder& add, TrainCommand& command) {
+  trainer::StrategyOptions& way = command.options.strategy;
+  std::vector<std::string> names;
+  std::string texts;
+  for (const trainer::StrategyInfo& info : trainer::strategies()) {
+    names.emplace_back(info.name);
+    texts += fmt::format("\n  {:<13}{}", info.name, info.text);
+  }
+  add.word("--strategy", way.name, "How ranks share the work:" + texts, names);
+  add.number("--accumulate", command.options.accumulate, "Batches between two synchronisations", 1,
+             1000);
+  add.number("--bucket-bytes", way.bucket_bytes, "Gradient bytes that are reduced together", 4,
+             1 << 30);
+  add.app.add_flag("--find-unused", way.find_unused, "ddp: ranks may leave units out");
+  add.real("--drop-units", command.options.drop_units,
+           "How often a rank leaves a block out (stochastic depth)", 1);
+  add.number("--cycle-us", way.cycle_us, "horovod: microseconds between two looks", 0, 1000000);
+  add.app.add_flag("--adasum", way.adasum, "horovod: adaptive summation in place of a sum");
+  add.word("--wire", command.wire, "fsdp: f32, or bf16 for mixed precision", {"f32", "bf16"});
+  add.app.add_flag("!--no-reshard", way.reshard, "fsdp: keep parameters from forward to backward");
+  add.number("--group-ranks", way.group_ranks, "hierarchical: ranks of a group", 1, 64);
+  add.number("--servers", way.servers, "ps, async_ps, dcasgd: ranks that are servers", 1, 63);
+  add.number("--staleness", way.staleness, "async_ps, dcasgd: steps that a worker may be ahead", 0,
+             100000);
+  add.number("--local-steps", way.local_steps, "local: steps between two averages", 1, 100000);
+  add.number("--post-local-steps", way.post_local_steps, "local: steps with an average each before",
+             0, 1000000);
+  add.real("--outer-rate", way.outer_rate, "local: rate of the outer optimiser (DiLoCo)", 100);
+  add.real("--outer-momentum", way.outer_momentum, "local: its Nesterov momentum", 1);
+  add.app
+      .add_option("--slow-rank", command.slow_rank,
+                  "A rank that sleeps in each step, to see what stragglers do, as 1:20ms")
+      ->type_name("RANK:TIME");
+}
+
+void add_model_options(const Adder& add, TrainCommand& command) {
+  trainer::TrainOptions& o = command.options;
+  add.word("--model", o.model.name, "mlp, conv, or transformer, which learns a text",
+           {"mlp", "conv", "transformer"});
+  add.number("--width", o.model.width, "A hidden layer's; 0: what the model has", 0, 8192);
+  add.number("--depth", o.model.depth, "Hidden layers or blocks; 0: what the model has", 0, 256);
+  add.word("--batch-norm", command.batch_norm, "Over the batch of all ranks (sync), or local",
+           {"sync", "local"});
+  add.word("--optimiser", o.strategy.optimiser.name, "sgd, adam, lars or lamb",
+           {"sgd", "adam", "lars", "lamb"});
+  add.number("--epochs", o.epochs, "Passes over the training samples", 1, 100000);
+  add.number("--batch", o.batch, "Samples of a step, over all ranks together", 1, 100000);
+  add.number("--slices", o.slices,
+             "Parts of a batch; numbers of ranks that divide it get the same bits", 1, 1024);
+  add.real("--learning-rate", o.rate.peak, "Highest learning rate; 0: the optimiser's own", 100);
+  add.real("--warm-up-epochs", o.rate.warm_up_epochs, "Epochs until the highest learning rate",
+           1000);
+  add.number("--reference-batch", o.rate.reference_batch,
+             "The learning rate grows with --batch over this one; 0: it does not", 0, 100000);
+  add.real("--momentum", o.strategy.optimiser.momentum, "Momentum", 1);
+  add.real("--weight-decay", o.strategy.optimiser.weight_decay, "Weight decay", 1);
+  perf::add_shown(add.app, "--seed", o.seed, "Seed of split, weights and order");
+  add.app.add_option("--data", command.data, "CSV of 64 pixels and a digit a line, or a text");
 }
 
 }  // namespace
@@ -174,41 +268,14 @@ void define_train(CLI::App& app, int& exit_code) {
       "  tutti run -n 2 -- tutti train\n  mpirun -n 2 tutti train\n"
       "  tutti run --elastic -n 4 -- tutti train --elastic /tmp/meet\n"
       "  tutti train --elastic /tmp/meet --join");
-  trainer::TrainOptions& o = command->options;
   train
       ->add_option("--ranks", command->ranks,
                    "Ranks, as threads of this process (not under a launcher)")
       ->check(CLI::Range(1, 64));
-  const auto number = [&](const char* name, auto& into, const char* text, int least, int most) {
-    perf::add_number(*train, name, into, text, least, most);
-  };
-  const auto real = [&](const char* name, double& into, const char* text, double most) {
-    perf::add_shown(*train, name, into, text)->check(up_to(most));
-  };
-  std::vector<std::string> names;
-  std::string texts;
-  for (const trainer::StrategyInfo& info : trainer::strategies()) {
-    names.emplace_back(info.name);
-    texts += fmt::format("\n  {:<13}{}", info.name, info.text);
-  }
-  perf::add_shown(*train, "--strategy", o.strategy.name, "How ranks share the work:" + texts)
-      ->check(CLI::IsMember(names).description(""));
-  perf::add_shown(*train, "--model", o.model.name, "What is trained; the transformer learns a text")
-      ->check(CLI::IsMember({"mlp", "conv", "transformer"}));
-  perf::add_shown(*train, "--optimiser", o.strategy.optimiser.name, "How weights change")
-      ->check(CLI::IsMember({"sgd", "adam", "lars", "lamb"}));
-  number("--epochs", o.epochs, "Passes over the training samples", 1, 100000);
-  number("--batch", o.batch, "Samples of a step, over all ranks together", 1, 100000);
-  number("--accumulate", o.accumulate, "Batches between two synchronisations", 1, 1000);
-  real("--learning-rate", o.rate.peak, "Highest learning rate; 0: the optimiser's own", 100);
-  real("--momentum", o.strategy.optimiser.momentum, "Momentum", 1);
-  real("--weight-decay", o.strategy.optimiser.weight_decay, "Weight decay", 1);
-  number("--bucket-bytes", o.strategy.bucket_bytes, "Gradient bytes that are reduced together", 4,
-         1 << 30);
-  number("--local-steps", o.strategy.local_steps, "local: steps between two averages", 1, 100000);
-  perf::add_shown(*train, "--seed", o.seed, "Seed of split, weights and order");
-  train->add_option("--data", command->data, "CSV of 64 pixels and a digit a line, or a text");
-  real("--target-accuracy", command->target, "Exit code 1 below this", 1);
+  const Adder add{*train};
+  add_model_options(add, *command);
+  add_strategy_options(add, *command);
+  add.real("--target-accuracy", command->target, "Exit code 1 below this", 1);
   train
       ->add_option("--elastic", command->elastic,
                    "Go on when ranks are lost, and take in new ones, which leave a file in this "

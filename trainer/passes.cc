@@ -194,6 +194,7 @@ Result<double> Passes::train(Strategy& strategy, const Samples& data, std::span<
                              const Sum& sum, const std::vector<char>& skipped) {
   TUTTI_RETURN_IF_ERROR(forward(strategy, data, slices, true, sum, skipped));
   double loss = 0;
+  const float scale = strategy.loss_scale();
   for (std::size_t s = 0; s < slices.size(); ++s) {
     const Timed timed(compute_s_);
     std::vector<std::uint8_t> labels;
@@ -204,6 +205,8 @@ Result<double> Passes::train(Strategy& strategy, const Samples& data, std::span<
     Tape& last = tapes_.back()[s];
     last.error = last.output;
     loss += cross_entropy(last.error.data(), labels.data(), labels.size(), data.classes);
+    if (scale == 1) continue;
+    for (float& slope : last.error) slope *= scale;
   }
   TUTTI_RETURN_IF_ERROR(backward(strategy, slices, sum, skipped));
   return loss;

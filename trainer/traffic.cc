@@ -58,17 +58,25 @@ Status Traffic::recv(void* data, std::size_t count, std::size_t from) {
       0, [&] { return comm_.recv(data, count, DataType::kFloat32, Rank{static_cast<int>(from)}); });
 }
 
-Status Traffic::exchange(const void* out, std::size_t to, void* in, std::size_t from,
-                         std::size_t count) {
-  return timed(static_cast<double>(count * sizeof(float)), [&]() -> Status {
+Status Traffic::exchange(std::span<const Message> out, std::span<const Message> in) {
+  double bytes = 0;
+  for (const Message& message : out) bytes += static_cast<double>(message.count * sizeof(float));
+  return timed(bytes, [&]() -> Status {
     Group group;
-    const auto receives =
-        comm_.start_recv(in, count, DataType::kFloat32, Rank{static_cast<int>(from)});
-    const auto sends = comm_.start_send(out, count, DataType::kFloat32, Rank{static_cast<int>(to)});
+    Status first;
+    const auto note = [&](const Result<Work>& work) {
+      if (!work && first) first = Error(work.error());
+    };
+    for (const Message& message : in) {
+      note(comm_.start_recv(message.data, message.count, DataType::kFloat32,
+                            Rank{static_cast<int>(message.peer)}));
+    }
+    for (const Message& message : out) {
+      note(comm_.start_send(message.data, message.count, DataType::kFloat32,
+                            Rank{static_cast<int>(message.peer)}));
+    }
     Status ended = group.end();
-    if (!receives) return Error(receives.error());
-    if (!sends) return Error(sends.error());
-    return ended;
+    return first ? std::move(ended) : std::move(first);
   });
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "tutti/communicator.h"
 
@@ -29,6 +30,13 @@ class Pending {
   std::shared_ptr<std::atomic<Clock::rep>> ended_;  // 0: not yet.
 };
 
+/// float32 values to or from another rank.
+struct Message {
+  float* data = nullptr;
+  std::size_t count = 0;
+  std::size_t peer = 0;
+};
+
 /// The calls of one rank's strategy. Threads as of Communicator.
 class Traffic {
  public:
@@ -44,8 +52,8 @@ class Traffic {
                     ReduceOp op = ReduceOp::kSum);
   Status send(const void* data, std::size_t count, std::size_t to);
   Status recv(void* data, std::size_t count, std::size_t from);
-  /// Sends to one rank and receives from another at the same time.
-  Status exchange(const void* out, std::size_t to, void* in, std::size_t from, std::size_t count);
+  /// Sends and receives at the same time, so that the order on the other ranks does not matter.
+  Status exchange(std::span<const Message> out, std::span<const Message> in);
 
   /// Started calls; `wait` gives them back. At most one at a time may be waited for.
   Result<Pending> start(const Request& request);

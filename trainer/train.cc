@@ -10,11 +10,20 @@
 namespace tutti::trainer {
 
 Status check_options(const TrainOptions& options) {
-  if (options.epochs >= 1 && options.batch >= 1 && options.accumulate >= 1 && options.slices >= 1 &&
-      options.strategy.bucket_bytes >= 1)
-    return ok();
-  return Error{Code::kInvalidArgument,
-               "epochs, batch, accumulate, slices and bucket bytes must be at least 1"};
+  const auto refuse = [](const char* what) { return Error{Code::kInvalidArgument, what}; };
+  if (options.epochs < 1 || options.batch < 1 || options.accumulate < 1 || options.slices < 1 ||
+      options.strategy.bucket_bytes < 1)
+    return refuse("epochs, batch, accumulate, slices and bucket bytes must be at least 1");
+  const StrategyOptions& strategy = options.strategy;
+  if (strategy.local_steps < 1 || strategy.group_ranks < 1 || strategy.servers < 1 ||
+      strategy.staleness < 0 || strategy.cycle_us < 0)
+    return refuse("local steps, group ranks and servers must be at least 1, others at least 0");
+  if (options.drop_units > 0 && (strategy.name != "ddp" || !strategy.find_unused))
+    return refuse("ranks can leave units out with strategy ddp and find_unused only");
+  if (strategy.wire != DataType::kFloat32 &&
+      (strategy.name != "fsdp" || strategy.wire != DataType::kBfloat16))
+    return refuse("a wire of another type than float32 is bfloat16, with strategy fsdp");
+  return ok();
 }
 
 Result<Outcome> outcome_of(Worker& worker, double samples, double seconds) {

@@ -29,10 +29,22 @@
 
 namespace tutti::trainer {
 
+/// It has more than 15 fields: those of all strategies, so that a program can offer them as
+/// options.
 struct StrategyOptions {
   std::string name = "ddp";
   std::size_t bucket_bytes = std::size_t{1} << 20;  // Gradients that are reduced together.
-  int local_steps = 8;                              // local: steps between two averages.
+  bool find_unused = false;                         // ddp: a rank may leave units out.
+  bool broadcast_buffers = false;                   // ddp: running means are rank 0's.
+  int cycle_us = 500;                               // horovod: between two looks at what is ready.
+  bool adasum = false;                              // horovod: adasum.h in place of a sum.
+  DataType wire = DataType::kFloat32;               // fsdp: kBfloat16 is mixed precision.
+  bool reshard = true;        // fsdp: parameters go after forward, and are gathered again.
+  int group_ranks = 2;        // hierarchical: ranks of a group.
+  int servers = 1;            // ps, async_ps, dcasgd.
+  int staleness = 4;          // async_ps, dcasgd: steps that a worker may be ahead.
+  double delay_lambda = 2;    // dcasgd
+  int local_steps = 8;        // local: steps between two averages.
   int post_local_steps = 0;   // local: steps with an average each, before that.
   double outer_rate = 1;      // local: 1 and a momentum of 0 are the plain average.
   double outer_momentum = 0;  // local: DiLoCo has 0.7 and 0.9.
@@ -55,6 +67,7 @@ struct StepInfo {
   std::size_t own_labels = 0;  // and by this rank.
 };
 
+/// It has more than 20 functions: the places where a strategy may act, most of which do nothing.
 class Strategy {
  public:
   explicit Strategy(const Setup& setup) : setup_(setup) {}
@@ -63,7 +76,7 @@ class Strategy {
   /// Takes the first weights, the same on all ranks. Collective.
   virtual Status begin(std::span<const float> weights) = 0;
 
-  /// Which share of a batch this rank computes: share `index` of `count`, or none.
+  /// The part of a batch that this rank computes: part `index` of `count`, or none.
   struct Share {
     std::size_t index = 0, count = 1;
     bool none = false;
@@ -89,6 +102,8 @@ class Strategy {
   virtual Result<Target> gradient(std::size_t unit) = 0;
   /// The unit's gradient over this batch is there. Not called for a unit that was left out.
   virtual Status ready(std::size_t unit) = 0;
+  /// The loss's slopes come multiplied by this.
+  virtual float loss_scale() const { return 1; }
   /// All gradients are there: changes the weights.
   virtual Status step(const StepInfo& info) = 0;
 

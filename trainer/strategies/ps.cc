@@ -1,0 +1,186 @@
+// Parameter server, synchronous or asynchronous (ps.h).
+//
+//   worker r: sends g_r, gets w       server: w = update(w, 1/B sum of g_r), or for each g_r alone
+//   sent in each step: S on a worker, S * workers / servers on a server
+//   held: parameters and gradients on a worker; parameters, a gradient of each worker, and the
+//   optimiser on a server, of its part
+//
+// Li et al.: Scaling Distributed Machine Learning with the Parameter Server, 2014. Bounded
+// staleness: Ho et al.: More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+// Server, 2013.
+#include "trainer/strategies/ps.h"
+
+#include <algorithm>
+
+namespace tutti::trainer {
+
+ParameterServer::ParameterServer(const Setup& setup, Mode mode) : Strategy(setup), mode_(mode) {}
+
+std::size_t ParameterServer::servers() const {
+  const std::size_t ranks = traffic().ranks();
+  return ranks == 1 ? 0 : std::min(ranks - 1, static_cast<std::size_t>(options().servers));
+}
+
+ParameterServer::Part ParameterServer::part(std::size_t server) const {
+  const std::size_t size = setup_.network.size(), begin = size * server / servers();
+  return {begin, size * (server + 1) / servers() - begin};
+}
+
+Strategy::Share ParameterServer::share() const { return {traffic().me(), workers(), serves()}; }
+
+Status ParameterServer::begin(std::span<const float> weights) {
+  if (servers() == 0)
+    return Error{Code::kInvalidArgument, "a parameter server needs 2 ranks or more"};
+  const Part mine = serves() ? part(traffic().me() - workers()) : Part{0, weights.size()};
+  TUTTI_TRY(weights_, make(Holds::kParameters, mine.size));
+  TUTTI_TRY(gradient_, make(Holds::kGradients, mine.size));
+  std::copy_n(weights.data() + mine.begin, mine.size, weights_.data());
+  if (!serves()) return ok();
+  rest_.resize(weights.size());
+  std::vector<Run> runs;
+  for (std::size_t u = 0; u < units().size(); ++u) {
+    const std::size_t begin = std::max(units()[u].offset, mine.begin);
+    const std::size_t end = std::min(units()[u].offset + units()[u].size, mine.begin + mine.size);
+    if (begin >= end) continue;
+    runs.push_back({u, begin, end - begin, weights_.data() + begin - mine.begin,
+                    gradient_.data() + begin - mine.begin});
+  }
+  TUTTI_TRY(updater_, Updater::make(options().optimiser, setup_.ledger, runs, units().size()));
+  for (std::size_t w = 0; w < workers(); ++w) {
+    TUTTI_TRY(Floats inbox, make(Holds::kGradients, mine.size));
+    inbox_.push_back(std::move(inbox));
+    if (!compensates()) continue;
+    TUTTI_TRY(Floats given, make(Holds::kParameters, mine.size));
+    std::copy_n(weights_.data(), mine.size, given.data());
+    given_.push_back(std::move(given));
+  }
+  clocks_.assign(workers(), 0);
+  versions_.assign(workers(), 0);
+  waits_.assign(workers(), 0);
+  return ok();
+}
+
+Result<const float*> ParameterServer::parameters(std::size_t unit) {
+  const float* whole = evaluated_.size() > 0 ? evaluated_.data() : weights_.data();
+  if (serves() && evaluated_.size() == 0) whole = rest_.data();
+  return whole + units()[unit].offset;
+}
+
+Result<Strategy::Target> ParameterServer::gradient(std::size_t unit) {
+  return Target{(serves() ? rest_.data() : gradient_.data()) + units()[unit].offset, !first_batch_};
+}
+
+Status ParameterServer::step(const StepInfo& info) { return serves() ? serve(info) : work(); }
+
+Status ParameterServer::work() {
+  std::vector<Message> gradients, weights;
+  for (std::size_t s = 0; s < servers(); ++s) {
+    gradients.push_back({gradient_.data() + part(s).begin, part(s).size, workers() + s});
+    weights.push_back({weights_.data() + part(s).begin, part(s).size, workers() + s});
+  }
+  return traffic().exchange(gradients, weights);
+}
+
+Status ParameterServer::serve(const StepInfo& info) {
+  if (mode_ == Mode::kSynchronous) return serve_all(info);
+  // As many messages as workers in each step: by the end of an epoch, all of them.
+  for (std::size_t message = 0; message < workers(); ++message)
+    TUTTI_RETURN_IF_ERROR(serve_next(info));
+  return ok();
+}
+
+Status ParameterServer::serve_all(const StepInfo& info) {
+  for (std::size_t w = 0; w < workers(); ++w)
+    TUTTI_RETURN_IF_ERROR(traffic().recv(inbox_[w].data(), inbox_[w].size(), w));
+  // A balanced tree, as the library's: the bits are those of an all-reduce.
+  for (std::size_t step = 1; step < workers(); step *= 2) {
+    for (std::size_t w = 0; w + step < workers(); w += 2 * step) {
+      for (std::size_t i = 0; i < inbox_[w].size(); ++i)
+        inbox_[w].data()[i] += inbox_[w + step].data()[i];
+    }
+  }
+  std::copy_n(inbox_[0].data(), inbox_[0].size(), gradient_.data());
+  TUTTI_RETURN_IF_ERROR(update(info, 1.0 / static_cast<double>(info.labels)));
+  for (std::size_t w = 0; w < workers(); ++w) TUTTI_RETURN_IF_ERROR(answer(w));
+  return ok();
+}
+
+/// One gradient, of the worker that is first.
+Status ParameterServer::serve_next(const StepInfo& info) {
+  Communicator& comm = traffic().communicator();
+  Rank from;
+  TUTTI_TRY(auto work,
+            comm.start_recv_any(gradient_.data(), gradient_.size(), DataType::kFloat32, from));
+  TUTTI_RETURN_IF_ERROR(work.wait());
+  const auto worker = static_cast<std::size_t>(from.value);
+  if (worker >= workers())
+    return Error{Code::kInternal, "a server got a gradient from a server", comm.rank(), from};
+  oldest_ = std::max(oldest_, version_ - versions_[worker]);
+  if (compensates())
+    compensate(gradient_.data(), weights_.data(), given_[worker].data(), gradient_.size());
+  TUTTI_RETURN_IF_ERROR(
+      update(info, static_cast<double>(workers()) / static_cast<double>(info.labels)));
+  ++clocks_[worker];
+  waits_[worker] = 1;
+  // Workers that are not too far ahead of the slowest get weights. They may have waited for this.
+  const std::uint64_t slowest = *std::min_element(clocks_.begin(), clocks_.end());
+  for (std::size_t w = 0; w < workers(); ++w) {
+    if (waits_[w] == 0 || clocks_[w] > slowest + static_cast<std::uint64_t>(options().staleness))
+      continue;
+    waits_[w] = 0;
+    TUTTI_RETURN_IF_ERROR(answer(w));
+  }
+  return ok();
+}
+
+Status ParameterServer::update(const StepInfo& info, double scale) {
+  ++version_;
+  const bool each = mode_ == Mode::kAsynchronous;
+  // N updates for each step of the others: each changes the weights by its share.
+  const double rate = each ? info.rate / static_cast<double>(workers()) : info.rate;
+  return updater_.update({each ? version_ : info.number, rate, scale});
+}
+
+Status ParameterServer::answer(std::size_t worker) {
+  versions_[worker] = version_;
+  if (compensates()) std::copy_n(weights_.data(), weights_.size(), given_[worker].data());
+  return traffic().send(weights_.data(), weights_.size(), worker);
+}
+
+Status ParameterServer::begin_evaluation() {
+  TUTTI_RETURN_IF_ERROR(traffic().all_reduce(&oldest_, 1, DataType::kUint64, ReduceOp::kMax));
+  TUTTI_TRY(evaluated_, make(Holds::kTransient, setup_.network.size()));
+  for (std::size_t s = 0; s < servers(); ++s) {
+    float* into = evaluated_.data() + part(s).begin;
+    const std::size_t root = workers() + s;
+    if (traffic().me() == root) std::copy_n(weights_.data(), part(s).size, into);
+    TUTTI_RETURN_IF_ERROR(traffic().call({.collective = Collective::kBroadcast,
+                                          .input = into,
+                                          .output = into,
+                                          .count = part(s).size,
+                                          .type = DataType::kFloat32,
+                                          .root = Rank{static_cast<int>(root)}}));
+  }
+  return ok();
+}
+
+Status ParameterServer::end_evaluation() {
+  evaluated_ = {};
+  return ok();
+}
+
+std::string ParameterServer::note() const {
+  const std::string ranks =
+      std::to_string(workers()) + " workers, " + std::to_string(servers()) + " servers";
+  if (mode_ == Mode::kSynchronous) return ranks;
+  return ranks + ", gradients at most " + std::to_string(oldest_) + " updates old";
+}
+
+std::unique_ptr<Strategy> make_ps(const Setup& setup) {
+  return std::make_unique<ParameterServer>(setup, ParameterServer::Mode::kSynchronous);
+}
+std::unique_ptr<Strategy> make_async_ps(const Setup& setup) {
+  return std::make_unique<ParameterServer>(setup, ParameterServer::Mode::kAsynchronous);
+}
+
+}  // namespace tutti::trainer
