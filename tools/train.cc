@@ -8,6 +8,7 @@
 
 #include "perf/sweep/help.h"
 #include "tools/command.h"
+#include "trainer/compare.h"
 #include "trainer/elastic.h"
 
 namespace tutti::tools {
@@ -20,6 +21,8 @@ struct TrainCommand {
   std::string data, plot, json, slow_rank, wire = "f32", batch_norm = "sync";
   std::string elastic;  // The folder; empty: the ranks stay the same.
   bool joins = false;
+  std::vector<std::string> compare;  // Strategies, instead of one.
+  std::vector<int> scaling;          // Numbers of ranks, instead of one.
 };
 
 /// Like CLI::Range from 0 on, which lets pass what is not a number.
@@ -63,7 +66,9 @@ void show(int epoch, int epochs, const trainer::Epoch& done) {
 
 Result<trainer::Outcome> run_rank(Communicator& comm, const TrainCommand& command,
                                   const trainer::Split& data) {
-  auto outcome = trainer::train(comm, data, command.options, show);
+  const bool alone = command.compare.empty() && command.scaling.empty();
+  auto outcome = trainer::train(
+      comm, data, command.options, alone ? show : [](int, int, const trainer::Epoch&) {});
   // A rank that gives up tells the others, which would wait for it.
   if (!outcome) comm.abort(outcome.error().what);
   return outcome;
@@ -86,6 +91,43 @@ Result<trainer::Outcome> run_threads(const TrainCommand& command, int ranks,
     if (!*outcome) return std::move(outcome->error());
   }
   return *std::move(*outcomes.front());
+}
+
+/// Several strategies on one task.
+Result<int> compare(TrainCommand command, const trainer::Split& data) {
+  std::vector<std::string> names = command.compare;
+  if (names.size() == 1 && names[0] == "all") {
+    names.clear();
+    for (const trainer::StrategyInfo& info : trainer::strategies()) names.emplace_back(info.name);
+  }
+  const int ranks = command.ranks == 0 ? 2 : command.ranks;
+  std::vector<trainer::Compared> runs;
+  for (const std::string& name : names) {
+    command.options.strategy.name = name;
+    TUTTI_TRY(auto outcome, run_threads(command, ranks, data));
+    runs.push_back({name, std::move(outcome), ranks});
+  }
+  say("{} ranks; memory of rank 0 in KB\n{}", ranks, trainer::comparison_table(runs));
+  if (!command.plot.empty())
+    TUTTI_RETURN_IF_ERROR(write_text(command.plot, trainer::comparison_plot(runs)));
+  return 0;
+}
+
+/// Several numbers of ranks: with one batch in all (strong), then with one for each rank (weak).
+Result<int> scale(TrainCommand command, const trainer::Split& data) {
+  const std::size_t batch = command.options.batch;
+  for (const bool weak : {false, true}) {
+    std::vector<trainer::Compared> runs;
+    for (const int ranks : command.scaling) {
+      command.options.batch = weak ? batch * static_cast<std::size_t>(ranks) : batch;
+      TUTTI_TRY(auto outcome, run_threads(command, ranks, data));
+      runs.push_back(
+          {fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s"), std::move(outcome), ranks});
+    }
+    say("{} scaling, a batch of {}{}\n{}", weak ? "weak" : "strong", batch,
+        weak ? " for each rank" : "", trainer::scaling_table(runs));
+  }
+  return 0;
 }
 
 /// The exit code.
@@ -179,6 +221,11 @@ Result<int> train(TrainCommand& command) {
                                                  : trainer::default_data_path();
   TUTTI_TRY(const auto samples, text ? trainer::read_text(path) : trainer::read_digits(path));
   const trainer::Split data = trainer::split(samples, command.options.seed);
+  const bool several = !command.compare.empty() || !command.scaling.empty();
+  if (several && (launched || !command.elastic.empty()))
+    return invalid("--compare and --scaling are for ranks that are threads: start one process");
+  if (!command.compare.empty()) return compare(command, data);
+  if (!command.scaling.empty()) return scale(command, data);
   if (!command.elastic.empty()) return train_elastic(command, data);
   if (!launched) {
     const int ranks = std::max(command.ranks, 1);
@@ -265,6 +312,8 @@ void define_train(CLI::App& app, int& exit_code) {
       app.add_subcommand("train", "Train a small network on real digits, data-parallel");
   train->footer(
       "Examples:\n  tutti train --ranks 2\n  tutti train --ranks 4 --epochs 10 --plot digits.svg\n"
+      "  tutti train --compare ddp,zero3,local --ranks 4 --plot bytes.svg\n"
+      "  tutti train --model transformer --optimiser adam --scaling 1,2\n"
       "  tutti run -n 2 -- tutti train\n  mpirun -n 2 tutti train\n"
       "  tutti run --elastic -n 4 -- tutti train --elastic /tmp/meet\n"
       "  tutti train --elastic /tmp/meet --join");
@@ -283,6 +332,17 @@ void define_train(CLI::App& app, int& exit_code) {
       ->type_name("FOLDER")
       ->check(CLI::ExistingDirectory.description(""));
   train->add_flag("--join", command->joins, "Be such a new rank");
+  train
+      ->add_option("--compare", command->compare,
+                   "Train with each of these strategies, or all, and print a table")
+      ->delimiter(',')
+      ->type_name("STRATEGY,...");
+  train
+      ->add_option("--scaling", command->scaling,
+                   "Train on each of these numbers of ranks, and print tables")
+      ->delimiter(',')
+      ->type_name("RANKS,...")
+      ->check(CLI::Range(1, 64).description(""));
   train->add_option("--plot", command->plot, "Write a picture (SVG)");
   train->add_option("--json", command->json, "Write the history as JSON");
   train->callback([command, &exit_code] { exit_code = run_train(*command); });

@@ -65,12 +65,6 @@ Status Worker::restore(const State& state) {
   return strategy_->restored();
 }
 
-Status Worker::resume(std::uint64_t turn, std::vector<Epoch> epochs) {
-  turn_ = turn;
-  epochs_ = std::move(epochs);
-  return strategy_->restored();
-}
-
 Result<std::optional<Epoch>> Worker::advance() {
   const std::uint64_t epoch = turn_ / turns(), index = turn_ % turns();
   for (; shuffled_ <= epoch; ++shuffled_) {

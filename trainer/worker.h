@@ -26,7 +26,7 @@ struct State {
 };
 
 /// It has more than 20 functions: what an epoch, a step and a batch do, and what elastic training
-/// (elastic.h) and checkpoints need.
+/// (elastic.h) needs.
 class Worker {
  public:
   /// The data, options and network outlive it.
@@ -60,9 +60,6 @@ class Worker {
   const Ledger& memory() const { return memory_; }
   double bytes() const { return bytes_ + (traffic_ ? traffic_->bytes() : 0); }
   std::uint64_t steps_done() const { return steps_done_; }
-  std::vector<float>& buffers() { return passes_.buffers(); }
-  /// Goes on from there, with values that are in the pieces already.
-  Status resume(std::uint64_t turn, std::vector<Epoch> epochs);
 
  private:
   std::size_t group() const {

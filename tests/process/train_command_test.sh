@@ -42,6 +42,17 @@ curves = x.parse(sys.argv[1]).getElementsByTagName("polyline")
 assert len(curves) == 2 and all(len(c.getAttribute("points").split()) == 3 for c in curves)' \
   "$work/plot.svg"
 
+echo "== strategies and numbers of ranks side by side"
+"$tutti" train --compare ddp,zero3,local --ranks 2 --epochs 2 --slices 2 --plot "$work/compare.svg" >"$work/out"
+[ "$(grep -cE '^(ddp|zero3|local) ' "$work/out")" = 3 ] || { cat "$work/out"; fail "not 3 strategies"; }
+[ "$(grep -c '<polyline' "$work/compare.svg")" = 3 ] || fail "not 3 curves"
+"$tutti" train --scaling 1,2 --epochs 1 --slices 2 >"$work/out"
+[ "$(grep -cE '^(1 rank|2 ranks) .* %$' "$work/out")" = 4 ] || { cat "$work/out"; fail "not 4 runs"; }
+
+echo "== a slow rank is the straggler"
+"$tutti" train --ranks 3 --epochs 2 --target-accuracy 0 --slow-rank 2:20ms >"$work/out"
+grep -q '^rank 2 came last' "$work/out" || { cat "$work/out"; fail "another straggler"; }
+
 echo "== a missed target"
 code=0
 "$tutti" train --epochs 1 --target-accuracy 1 >"$work/out" 2>"$work/err" || code=$?
@@ -66,6 +77,12 @@ refused 2 --learning-rate --learning-rate nan
 refused 2 --target-accuracy --target-accuracy 97
 refused 2 --epochs --epochs -1
 refused 2 --bucket-bytes --bucket-bytes 0
+refused 2 --strategy --strategy none
+refused 2 "no strategy none" --compare none
+refused 2 "write rank and milliseconds" --slow-rank 1
+refused 2 "needs 2 ranks" --strategy ps
+refused 2 "with strategy fsdp" --wire bf16
+refused 2 "find_unused only" --drop-units 0.5
 refused 2 "$work/none/plot.svg" --epochs 1 --target-accuracy 0 --plot "$work/none/plot.svg"
 code=0
 "$tutti" run -n 2 -- "$tutti" train --ranks 2 >"$work/out" 2>"$work/err" || code=$?
