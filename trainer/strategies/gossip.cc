@@ -8,8 +8,8 @@
 //
 // Assran et al.: Stochastic Gradient Push for Distributed Deep Learning, 2019.
 //
-// The exponential graph reaches all N ranks in log2 N steps; with a power of two of ranks p
-// stays 1.
+// The exponential graph reaches all N ranks in log2 N steps. In it each rank receives from one
+// other in each step, so p stays 1; in graphs where some receive more than they give, it does not.
 #include "trainer/strategies/replica.h"
 
 namespace tutti::trainer {

@@ -120,6 +120,21 @@ TEST_CASE("slices change a gradient by rounding only, also of batch normalisatio
   }
 }
 
+TEST_CASE("attention does not look ahead") {
+  constexpr std::size_t kPositions = 5, kWidth = 4;
+  const LayerPtr attention = make_attention(kPositions, kWidth, 2);
+  std::vector<float> input(attention->inputs());
+  for (std::size_t i = 0; i < input.size(); ++i) input[i] = std::sin(static_cast<float>(i));
+  Tape before, after;
+  attention->forward({.input = input.data(), .samples = 1}, before);
+  const std::size_t last = (kPositions - 1) * 3 * kWidth;
+  for (std::size_t i = last; i < input.size(); ++i) input[i] += 1;
+  attention->forward({.input = input.data(), .samples = 1}, after);
+  const auto seen = (kPositions - 1) * kWidth;
+  CHECK(std::equal(before.output.begin(), before.output.begin() + seen, after.output.begin()));
+  CHECK(before.output != after.output);
+}
+
 TEST_CASE("a block that is left out passes its input and its error on") {
   Bench bench("transformer");
   const double whole = bench.loss(2);

@@ -282,6 +282,14 @@ TEST_CASE("local SGD sends once in its steps, and DiLoCo's outer momentum change
         Approx(bytes * static_cast<double>(plain.steps)));
 }
 
+TEST_CASE("gossip between two ranks is an average in each step") {
+  TrainOptions options = options_of("gossip");
+  const auto gossip = train_all(2, options);
+  options.strategy.name = "local";
+  options.strategy.local_steps = 1;
+  CHECK(distance(gossip[0].weights, train_all(2, options)[0].weights) < 1e-5);
+}
+
 TEST_CASE("a strategy that there is not is refused") {
   auto comms = Communicator::in_process(1);
   REQUIRE(comms);
