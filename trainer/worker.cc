@@ -31,19 +31,23 @@ Worker::Worker(const Split& data, const TrainOptions& options, const Network& ne
 }
 
 Status Worker::use(Communicator& comm) {
-  const State kept = strategy_ != nullptr ? snapshot() : State{};
-  const bool has_state = strategy_ != nullptr;
+  // Kept until it is in a strategy again: a rank may be lost in the calls below.
+  if (strategy_ != nullptr) kept_ = snapshot();
   strategy_.reset();
   bytes_ = bytes();
   traffic_.emplace(comm);
-  TUTTI_TRY(strategy_, make_strategy({*traffic_, network_, memory_, options_.strategy}));
+  TUTTI_TRY(auto strategy, make_strategy({*traffic_, network_, memory_, options_.strategy}));
   std::vector<float> first(network_.size());
   network_.initialise(options_.seed, first.data());
   // The same already, if seeds are.
   TUTTI_RETURN_IF_ERROR(
       comm.broadcast(first.data(), first.data(), first.size(), DataType::kFloat32, Rank{0}));
-  TUTTI_RETURN_IF_ERROR(strategy_->begin(first));
-  return has_state ? restore(kept) : ok();
+  TUTTI_RETURN_IF_ERROR(strategy->begin(first));
+  strategy_ = std::move(strategy);
+  if (!kept_) return ok();
+  TUTTI_RETURN_IF_ERROR(restore(*kept_));
+  kept_.reset();
+  return ok();
 }
 
 State Worker::snapshot() {

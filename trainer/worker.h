@@ -89,6 +89,7 @@ class Worker {
   std::vector<Epoch> epochs_;
   bool keeps_ = false;
   State before_;
+  std::optional<State> kept_;  // From one communicator to the next.
 };
 
 /// What training has come to, in `seconds` for so many samples. Collective.
