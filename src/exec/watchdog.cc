@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How long a rank tries to tell the others that the communicator is over.
-constexpr std::chrono::milliseconds kLongestGoodbye{100};
+constexpr std::chrono::milliseconds kLongestGoodbye{1000};
 // After this time a rank tells the others which rank it waits for.
 constexpr std::chrono::milliseconds kLongWait{1000};
 constexpr std::chrono::milliseconds kLookPause{50};
