@@ -203,6 +203,9 @@ Result<int> train(TrainCommand& command) {
   TUTTI_RETURN_IF_ERROR(read_words(command));
   TUTTI_TRY(const auto launch, detect_launch());
   const bool launched = !launch.launcher.empty();
+  const bool on_disk = !command.options.checkpoint.empty() || !command.options.resume.empty();
+  if (on_disk && !command.elastic.empty())
+    return invalid("--elastic has no --checkpoint and no --resume: ranks hand over the state");
   if (command.joins && command.elastic.empty())
     return invalid("--join needs --elastic FOLDER, the folder of the ranks that train already");
   if (!command.elastic.empty() && command.ranks > 0) {
@@ -345,6 +348,15 @@ void define_train(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 64).description(""));
   train->add_option("--plot", command->plot, "Write a picture (SVG)");
   train->add_option("--json", command->json, "Write the history as JSON");
+  train
+      ->add_option("--checkpoint", command->options.checkpoint,
+                   "Write the state into this folder after every epoch; all ranks see it")
+      ->type_name("FOLDER");
+  train
+      ->add_option("--resume", command->options.resume,
+                   "Go on from a checkpoint, on as many ranks and by what strategy you like")
+      ->type_name("FOLDER")
+      ->check(CLI::ExistingDirectory.description(""));
   train->callback([command, &exit_code] { exit_code = run_train(*command); });
 }
 

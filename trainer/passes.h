@@ -42,6 +42,7 @@ class Passes {
 
   /// Values that are no parameters: running means.
   std::vector<float>& buffers() { return buffers_; }
+  const std::vector<float>& buffers() const { return buffers_; }
   /// Seconds in layers.
   double compute_seconds() const { return compute_s_; }
 

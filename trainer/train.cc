@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "trainer/checkpoint.h"
 #include "trainer/worker.h"
 
 namespace tutti::trainer {
@@ -46,12 +47,15 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
   TUTTI_TRY(const Network network, make_network(options.model, data.train));
   Worker worker(data, options, network);
   TUTTI_RETURN_IF_ERROR(worker.use(comm));
+  if (!options.resume.empty()) TUTTI_RETURN_IF_ERROR(resume(worker, comm, options.resume));
   TUTTI_TRY(const Counters before, comm.counters());
   const auto start = std::chrono::steady_clock::now();
   while (!worker.done()) {
     TUTTI_TRY(const auto figures, worker.advance());
     if (figures && comm.rank().value == 0)
       progress(static_cast<int>(worker.epochs().size()), options.epochs, *figures);
+    if (figures && !options.checkpoint.empty())
+      TUTTI_RETURN_IF_ERROR(save_checkpoint(worker, comm, options.checkpoint));
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

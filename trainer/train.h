@@ -30,7 +30,9 @@ struct TrainOptions {
   bool sync_batch_norm = true;  // Over the batch of all ranks, not of one.
   double drop_units = 0;        // Stochastic depth: how often a rank leaves a block out.
   std::uint64_t seed = 1;
-  int slow_rank = -1;  // This rank sleeps so long in each step, to see what stragglers do.
+  std::string checkpoint;  // A folder for a checkpoint after every epoch; empty: none.
+  std::string resume;      // The folder of the one to go on from.
+  int slow_rank = -1;      // This rank sleeps so long in each step, to see what stragglers do.
   std::chrono::microseconds slow_by{};
 };
 

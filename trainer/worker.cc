@@ -50,9 +50,13 @@ Status Worker::use(Communicator& comm) {
   return ok();
 }
 
-State Worker::snapshot() {
-  State state{
+State Worker::position() const {
+  return {
       .values = {}, .buffers = passes_.buffers(), .turn = turn_, .loss = loss_, .epochs = epochs_};
+}
+
+State Worker::snapshot() {
+  State state = position();
   for (const Piece& piece : strategy_->pieces())
     state.values.emplace_back(piece.values.begin(), piece.values.end());
   return state;
@@ -62,11 +66,22 @@ Status Worker::restore(const State& state) {
   const auto pieces = strategy_->pieces();
   for (std::size_t p = 0; p < pieces.size(); ++p)
     std::copy(state.values[p].begin(), state.values[p].end(), pieces[p].values.begin());
+  return go_on(state);
+}
+
+Status Worker::go_on(const State& state) {
   passes_.buffers() = state.buffers;
   turn_ = state.turn;
   loss_ = state.loss;
   epochs_ = state.epochs;
   return strategy_->restored();
+}
+
+std::string Worker::task() const {
+  return std::to_string(network_.size()) + " parameters, " + options_.strategy.optimiser.name +
+         ", seed " + std::to_string(options_.seed) + ", " + std::to_string(options_.batch) + " x " +
+         std::to_string(options_.accumulate) + " samples a step in " +
+         std::to_string(options_.slices) + " slices";
 }
 
 Result<std::optional<Epoch>> Worker::advance() {

@@ -52,6 +52,14 @@ class Worker {
   /// Whether each rank has the whole state.
   bool pieces_are_whole();
 
+  /// What a checkpoint has beside the strategy's pieces: all of State but the values.
+  State position() const;
+  /// Goes on from there; the pieces have their values already.
+  Status go_on(const State& position);
+  /// What two runs must have in common so that one may go on from where the other was.
+  std::string task() const;
+  const std::string& strategy_name() const { return options_.strategy.name; }
+
   /// A hash of the weights' bits, which are left in `weights`; an error unless it is the same on
   /// all ranks. Collective.
   Result<std::uint64_t> check_replicas(std::vector<float>& weights);

@@ -67,6 +67,27 @@ done
 "$tutti" topo export --model cpu-2s | "$tutti" simulate all_reduce --from - --bytes 1M |
   grep 'no GPU: ranks on its NUMA nodes' >/dev/null || fail "does not say that there is no GPU"
 
+echo "== a step of training"
+# 10^9 parameters of 16 bits on 8 ranks: 2 * 7/8 * 2 GB are sent, 140 ms at 25 GB/s.
+"$tutti" step-time --ranks 8 --parameters 1B >"$work/step"
+grep -E '^ +8 +1B ddp +16 +3.5 +140 ' "$work/step" >/dev/null || { cat "$work/step"; fail "ddp"; }
+grep -E '^ +8 +1B zero3 +[0-9.]+ +5.25 +210 ' "$work/step" >/dev/null || fail "zero3"
+grep hierarchical "$work/step" | grep '1B' >/dev/null && fail "one host has no hierarchy"
+awk 'length > 100 { print; exit 1 }' "$work/step" || fail "more than 100 columns"
+# What computes nothing waits for all of its calls but those that overlap each other.
+"$tutti" step-time --ranks 8,16 --parameters 1B --tokens 1e-3 --json | python3 -c '
+import json, sys
+rows = json.load(sys.stdin)
+assert len(rows) == 5, rows
+for row in rows:
+    assert row["compute_us"] < 1 and abs(row["step_us"] / row["calls_us"] - 1) < 0.01, row' ||
+  fail "a step without computing"
+for wrong in "--parameters 2B" "--model none" "--ranks 1" "--tflops 0" "--contract loose"; do
+  # shellcheck disable=SC2086
+  "$tutti" step-time $wrong >"$work/out" 2>"$work/err" && fail "accepted: $wrong"
+  [ "$(wc -l <"$work/err")" = 1 ] || { cat "$work/err"; fail "$wrong: not one line"; }
+done
+
 echo "== what is wrong is one line"
 while read -r arguments; do
   # shellcheck disable=SC2086

@@ -1,9 +1,10 @@
 // ZeRO stage 1: every rank has all parameters and gradients, but the optimiser's values of its own
 // shard only. It updates that shard, and an all-gather hands out the new weights.
 //
-//   g_shard = reduce-scatter(g_r)      w_shard = update(w_shard, g_shard)      w =
-//   all-gather(w_shard) sent on each rank and step: 2 (N-1)/N S, as much as ddp: an all-reduce is
-//   these two halves held, with Adam in float32: (4 + 4 + 8/N) bytes for each parameter
+//   g_shard = reduce-scatter(g_r)      w_shard = update(w_shard, g_shard)
+//   w = all-gather(w_shard)
+//   sent on each rank and step: 2 (N-1)/N S, as much as ddp: an all-reduce is these two halves
+//   held, with Adam in float32: (4 + 4 + 8/N) bytes for each parameter
 //
 // Rajbhandari et al.: ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, 2020.
 #include "trainer/strategies/shards.h"

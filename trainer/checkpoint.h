@@ -1,0 +1,26 @@
+// File: trainer/checkpoint.h: the state of training on disk.
+//
+// Each rank writes what it holds, so no rank ever has the whole state, and any number of ranks may
+// go on from it: a rank reads those parts of all files that it holds from then on. A checkpoint of
+// one strategy also fits another, as far as both have the optimiser's values at all.
+//
+//   FOLDER/latest          JSON: which one is the latest, and what it is of
+//   FOLDER/turn-N/rank-R   a line of JSON that says what follows, then float32 in this machine's
+//                          order
+#pragma once
+#include <string>
+
+#include "trainer/worker.h"
+
+namespace tutti::trainer {
+
+/// Writes a checkpoint between two epochs. The one before stays until this one is whole.
+/// Collective; the folder is one that all ranks see. kUnsupported for strategies whose ranks differ
+/// (gossip) or which have servers; an error of one rank is one on all.
+Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& folder);
+
+/// Goes on from the latest checkpoint in that folder. Collective, after Worker::use.
+/// kInvalidArgument if it is of another network, optimiser, seed or batch, or not whole.
+Status resume(Worker& worker, Communicator& comm, const std::string& folder);
+
+}  // namespace tutti::trainer
