@@ -141,7 +141,7 @@ Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& fo
   const fs::path into = turn_folder(folder, position.turn);
   auto pieces = worker.strategy().pieces();
   const bool any = !pieces.empty();
-  // Of what all ranks have, one file is enough.
+  // One file is enough for what all ranks have.
   if (worker.pieces_are_whole() && comm.rank().value != 0) pieces.clear();
   const auto write = [&]() -> Status {
     if (!any) {

@@ -48,6 +48,11 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
   Worker worker(data, options, network);
   TUTTI_RETURN_IF_ERROR(worker.use(comm));
   if (!options.resume.empty()) TUTTI_RETURN_IF_ERROR(resume(worker, comm, options.resume));
+  const auto resumed = static_cast<int>(worker.epochs().size());
+  if (worker.done()) {
+    return Error{Code::kInvalidArgument, "checkpoint: " + std::to_string(resumed) +
+                                             " epochs are done already: ask for more of them"};
+  }
   TUTTI_TRY(const Counters before, comm.counters());
   const auto start = std::chrono::steady_clock::now();
   while (!worker.done()) {
@@ -62,7 +67,8 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
   TUTTI_TRY(const Straggler straggler,
             find_straggler(comm, before, {std::max(seconds, 1e-9), worker.phases().exposed_s}));
   TUTTI_TRY(Outcome outcome,
-            outcome_of(worker, static_cast<double>(data.train.size()) * options.epochs, seconds));
+            outcome_of(worker, static_cast<double>(data.train.size()) * (options.epochs - resumed),
+                       seconds));
   outcome.straggler = straggler;
   return outcome;
 }

@@ -54,7 +54,7 @@ struct StepRow {
   int ranks = 0;
   const Model* model = nullptr;
   std::string_view strategy;
-  double sent_bytes = 0, held_bytes = 0;  // Of a rank; sent in a step.
+  double sent_bytes = 0, held_bytes = 0;  // Each rank holds, and sends in a step.
   double compute_us = 0, calls_us = 0, step_us = 0;
   double hidden() const {
     return calls_us > 0 ? std::clamp(1 - (step_us - compute_us) / calls_us, 0.0, 1.0) : 1;

@@ -29,7 +29,7 @@ TrainOptions options_of(const std::string& strategy) {
 struct Run {
   std::vector<float> weights;
   std::size_t epochs = 0;
-  std::string complaint;  // Of some rank.
+  std::string complaint;  // Some rank's.
 };
 
 /// `at_epoch(epoch)` is called on rank 0, before that epoch's checkpoint is written.
@@ -102,6 +102,8 @@ TEST_CASE("a checkpoint that can't be gone on from is refused on all ranks") {
   other = options;
   other.resume = scratch.path() + "/none";
   refused(other, "there is none in");
+  other = options;
+  refused(other, "1 epochs are done already");
   other = options;
   other.strategy.name = "gossip";
   other.checkpoint = scratch.path() + "/gossip";
