@@ -62,8 +62,10 @@ void HostExecutor::run_posted(MessageBatch& batch) {
   // waiting. And once it is over nobody looks again: that would send what can wait.
   while (!over()) {
     if (messages_.poll()) continue;
+    // A health check polls as well: the last message may end there, and then nothing moves any
+    // more.
     wait_until(
-        wait_, [this] { return messages_.poll(); }, [this] { adapt_.cpus.look_around(); },
+        wait_, [&] { return messages_.poll() || over(); }, [this] { adapt_.cpus.look_around(); },
         [this] { return messages_.check_health() && !messages_.find_stuck(); },
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
   }
