@@ -71,7 +71,8 @@ void remove_others(const fs::path& folder, std::uint64_t latest) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("turn-") && entry.path() != turn_folder(folder, latest))
+    const bool other = entry.path() != turn_folder(folder, latest);
+    if (name.starts_with("turn-") && entry.is_directory(ignored) && other)
       fs::remove_all(entry.path(), ignored);
   }
 }

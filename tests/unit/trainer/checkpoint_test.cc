@@ -26,6 +26,15 @@ TrainOptions options_of(const std::string& strategy) {
   return options;
 }
 
+const Split& digits() {
+  static const Split parts = [] {
+    auto all = read_digits(default_data_path());
+    if (!all) FAIL(all.error().to_string());
+    return split(*all, 1);
+  }();
+  return parts;
+}
+
 struct Run {
   std::vector<float> weights;
   std::size_t epochs = 0;
@@ -35,9 +44,7 @@ struct Run {
 /// `at_epoch(epoch)` is called on rank 0, before that epoch's checkpoint is written.
 Run train_on(
     int ranks, const TrainOptions& options, const std::function<void(int)>& at_epoch = [](int) {}) {
-  auto digits = read_digits(default_data_path());
-  REQUIRE(digits);
-  const Split data = split(*digits, 1);
+  const Split& data = digits();
   auto comms = Communicator::in_process(ranks);
   REQUIRE(comms);
   Run run;
@@ -120,16 +127,11 @@ TEST_CASE("a rank that can't write ends the checkpoint on all, and the one befor
   TrainOptions options = options_of("zero1");
   options.epochs = 2;
   options.checkpoint = scratch.path() + "/made";
-  const Run run = train_on(2, options, [&](int epoch) {
-    if (epoch != 2) return;
-    // The second turn's folder is a file, so no rank can write into it.
-    const std::uint64_t turn = [&] {
-      for (const auto& entry : fs::directory_iterator(options.checkpoint))
-        if (entry.is_directory()) return std::stoull(entry.path().filename().string().substr(5));
-      return 0ULL;
-    }();
-    std::ofstream(options.checkpoint + "/turn-" + std::to_string(2 * turn)).put('x');
-  });
+  // The second folder's name is a file's, so no rank can write into it.
+  const std::size_t steps = (digits().train.size() + options.batch - 1) / options.batch;
+  fs::create_directory(options.checkpoint);
+  std::ofstream(options.checkpoint + "/turn-" + std::to_string(2 * (steps + 1))).put('x');
+  const Run run = train_on(2, options);
   CHECK(run.complaint.find("checkpoint: can't make") != std::string::npos);
   TrainOptions then = options_of("zero1");
   then.epochs = 2;
