@@ -25,9 +25,13 @@ if ! "$netns" slow 1 2 50mbit 1gbit 2>"$work/out"; then
 fi
 
 echo "== the slow link is found"
-together "$tutti" topo measure --force -o "$machine" || fail "topo measure"
-says "^  host1 - host2 +0.00[0-9]+ GB/s: a slow link"
-[ "$(grep -c "a slow link" "$work/out")" = 1 ] || fail "other links are slow, too"
+slow_links() { grep -c "a slow link" "$work/out"; }
+for _ in 1 2 3; do  # Other work on this machine may slow another link for a while.
+  together "$tutti" topo measure --force -o "$machine" || fail "topo measure"
+  says "^  host1 - host2 +0.00[0-9]+ GB/s: a slow link"
+  [ "$(slow_links)" = 1 ] && break
+done
+[ "$(slow_links)" = 1 ] || fail "other links are slow, too"
 says "^written to $machine"
 grep -Eq "^network host1/.* host2/.* forward=0.00[0-9]+:measured" "$machine" || { cat "$machine"; fail "the file"; }
 [ "$(grep -c "^port .*forward=[0-9.e-]*:measured" "$machine")" = 4 ] || { cat "$machine"; fail "ports"; }

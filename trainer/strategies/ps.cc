@@ -170,7 +170,7 @@ Status ParameterServer::end_evaluation() {
 }
 
 std::string ParameterServer::note() const {
-  const std::string ranks =
+  std::string ranks =
       std::to_string(workers()) + " workers, " + std::to_string(servers()) + " servers";
   if (mode_ == Mode::kSynchronous) return ranks;
   return ranks + ", gradients at most " + std::to_string(oldest_) + " updates old";
