@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <vector>
@@ -75,12 +76,13 @@ TEST_CASE("calls of devices are recorded as launched, on the device, and over") 
                     [&](const flight::Seen& seen) { return seen.call == call && is_ok(seen); }));
     }
   }
-  for (const flight::SeenTrack& track : device_tracks()) {
-    CHECK(track.ranks == 2);
-    CHECK(track.totals.calls[static_cast<std::size_t>(Collective::kAllReduce)] == 2);
-    CHECK(track.totals.bytes[static_cast<std::size_t>(Collective::kAllReduce)] == 2 * 12000);
-  }
-  CHECK(device_tracks().size() == 2);
+  // A communicator of another test that has failed may still be there.
+  const auto tracks = device_tracks();
+  CHECK(std::ranges::count_if(tracks, [](const flight::SeenTrack& track) {
+          const auto all_reduces = static_cast<std::size_t>(Collective::kAllReduce);
+          return track.ranks == 2 && track.totals.calls[all_reduces] == 2 &&
+                 track.totals.bytes[all_reduces] == 2 * 12000;
+        }) == 2);
 }
 
 TEST_CASE("a rank that never pauses is followed, too, and so are messages") {
