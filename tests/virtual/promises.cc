@@ -17,7 +17,7 @@ namespace {
 
 // The deadline is that of a wait. A call has several, and a rank may stand still between two of
 // them: a call takes up to twice as long, and 5 s more where it asks a rank for memory that stands
-// still; then 1 s for peers to stop, and 0.1 s to say good-bye.
+// still; then 1 s to tell other hosts, and 1 s for peers to stop.
 constexpr Time kSlack = 7 * kSecond;
 // When joining fails: 2 s of grace for rank 0's verdict, 5 s to tell it, twice; 1 s of its store. A
 // request to a store whose host has gone takes as long as the deadline again, and there are two.
