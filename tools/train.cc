@@ -18,7 +18,7 @@ struct TrainCommand {
   trainer::TrainOptions options;
   int ranks = 0;
   double target = 0.97;
-  std::string data, plot, json, slow_rank, wire = "f32", batch_norm = "sync";
+  std::string data, plot, json, slow_rank, precision = "f32", batch_norm = "sync";
   std::string elastic;  // The folder; empty: the ranks stay the same.
   bool joins = false;
   std::vector<std::string> compare;  // Strategies, instead of one.
@@ -186,7 +186,7 @@ Result<int> train_elastic(const TrainCommand& command, const trainer::Split& dat
 /// What is given in words.
 Status read_words(TrainCommand& command) {
   trainer::TrainOptions& options = command.options;
-  if (command.wire == "bf16") options.strategy.wire = DataType::kBfloat16;
+  if (command.precision == "bf16") options.strategy.precision = DataType::kBfloat16;
   options.sync_batch_norm = command.batch_norm == "sync";
   options.strategy.broadcast_buffers = !options.sync_batch_norm;
   if (command.slow_rank.empty()) return ok();
@@ -265,7 +265,8 @@ void add_strategy_options(const Adder& add, TrainCommand& command) {
            "How often a rank leaves a block out (stochastic depth)", 1);
   add.number("--cycle-us", way.cycle_us, "horovod: microseconds between two looks", 0, 1000000);
   add.app.add_flag("--adasum", way.adasum, "horovod: adaptive summation in place of a sum");
-  add.word("--wire", command.wire, "fsdp: f32, or bf16 for mixed precision", {"f32", "bf16"});
+  add.word("--precision", command.precision, "fsdp: f32, or bf16 for mixed precision",
+           {"f32", "bf16"});
   add.app.add_flag("!--no-reshard", way.reshard, "fsdp: keep parameters from forward to backward");
   add.number("--group-ranks", way.group_ranks, "hierarchical: ranks of a group", 1, 64);
   add.number("--servers", way.servers, "ps, async_ps, dcasgd: ranks that are servers", 1, 63);

@@ -21,9 +21,9 @@ Status check_options(const TrainOptions& options) {
     return refuse("local steps, group ranks and servers must be at least 1, others at least 0");
   if (options.drop_units > 0 && (strategy.name != "ddp" || !strategy.find_unused))
     return refuse("ranks can leave units out with strategy ddp and find_unused only");
-  if (strategy.wire != DataType::kFloat32 &&
-      (strategy.name != "fsdp" || strategy.wire != DataType::kBfloat16))
-    return refuse("a wire of another type than float32 is bfloat16, with strategy fsdp");
+  if (strategy.precision != DataType::kFloat32 &&
+      (strategy.name != "fsdp" || strategy.precision != DataType::kBfloat16))
+    return refuse("the precision is float32, or bfloat16 with strategy fsdp");
   return ok();
 }
 

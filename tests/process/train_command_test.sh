@@ -81,7 +81,7 @@ refused 2 --strategy --strategy none
 refused 2 "no strategy none" --compare none
 refused 2 "write rank and milliseconds" --slow-rank 1
 refused 2 "needs 2 ranks" --strategy ps
-refused 2 "with strategy fsdp" --wire bf16
+refused 2 "with strategy fsdp" --precision bf16
 refused 2 "find_unused only" --drop-units 0.5
 refused 2 "$work/none/plot.svg" --epochs 1 --target-accuracy 0 --plot "$work/none/plot.svg"
 code=0

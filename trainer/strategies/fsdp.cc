@@ -10,7 +10,7 @@
 // Zhao et al.: PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel, 2023. Mixed
 // precision and the scale of the loss: Micikevicius et al.: Mixed Precision Training, 2018.
 //
-// With bfloat16 the wire has 16 bits, in both directions; sums and weights of the optimiser have
+// With bfloat16, parameters and gradients travel in 16 bits; sums and weights of the optimiser have
 // float32. The loss is scaled by a power of two, so that small slopes stay. If a gradient overflows
 // on any rank, all ranks leave the step out and halve the scale; it doubles after some good steps.
 #include <cmath>
@@ -45,7 +45,7 @@ class Fsdp : public Strategy {
   explicit Fsdp(const Setup& setup)
       : Strategy(setup),
         shards_(units(), traffic().me(), traffic().ranks()),
-        bf16_(options().wire == DataType::kBfloat16) {}
+        bf16_(options().precision == DataType::kBfloat16) {}
 
   Status begin(std::span<const float> weights) override {
     TUTTI_TRY(weights_, make(Holds::kParameters, shards_.total()));

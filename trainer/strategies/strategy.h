@@ -38,7 +38,7 @@ struct StrategyOptions {
   bool broadcast_buffers = false;                   // ddp: running means are rank 0's.
   int cycle_us = 500;                               // horovod: between two looks at what is ready.
   bool adasum = false;                              // horovod: adasum.h in place of a sum.
-  DataType wire = DataType::kFloat32;               // fsdp: kBfloat16 is mixed precision.
+  DataType precision = DataType::kFloat32;          // fsdp: kBfloat16 is mixed precision.
   bool reshard = true;        // fsdp: parameters go after forward, and are gathered again.
   int group_ranks = 2;        // hierarchical: ranks of a group.
   int servers = 1;            // ps, async_ps, dcasgd.

@@ -9,6 +9,7 @@
 #include "support/cluster.h"
 #include "support/processes.h"
 #include "trainer/train.h"
+#include "unit/trainer/digits.h"
 
 namespace tutti::test {
 namespace {
@@ -24,15 +25,6 @@ TrainOptions options_of(const std::string& strategy) {
   options.slices = 4;
   options.batch = 144;
   return options;
-}
-
-const Split& digits() {
-  static const Split parts = [] {
-    auto all = read_digits(default_data_path());
-    if (!all) FAIL(all.error().to_string());
-    return split(*all, 1);
-  }();
-  return parts;
 }
 
 struct Run {

@@ -11,20 +11,12 @@
 #include "support/cluster.h"
 #include "trainer/strategies/adasum.h"
 #include "trainer/train.h"
+#include "unit/trainer/digits.h"
 
 namespace tutti::test {
 namespace {
 
 using namespace trainer;
-
-const Split& digits() {
-  static const Split parts = [] {
-    auto all = read_digits(default_data_path());
-    if (!all) FAIL(all.error().to_string());
-    return split(*all, 1);
-  }();
-  return parts;
-}
 
 std::vector<Outcome> train_all(int ranks, const TrainOptions& options,
                                const Split& data = digits()) {
@@ -141,7 +133,7 @@ TEST_CASE("asynchronous gradients are not older than the bound, and compensation
 TEST_CASE("mixed precision stays near float32, in half the bytes") {
   TrainOptions options = options_of("fsdp", 3);
   const Outcome whole = train_all(2, options)[0];
-  options.strategy.wire = DataType::kBfloat16;
+  options.strategy.precision = DataType::kBfloat16;
   const auto half = train_all(2, options);
   CHECK(half[0].weights == half[1].weights);
   CHECK(half[0].weights != whole.weights);

@@ -11,20 +11,12 @@
 #include "support/cluster.h"
 #include "support/processes.h"
 #include "trainer/models/network.h"
+#include "unit/trainer/digits.h"
 
 namespace tutti::test {
 namespace {
 
 using namespace trainer;
-
-const Split& digits() {
-  static const Split parts = [] {
-    auto all = read_digits(default_data_path());
-    if (!all) FAIL(all.error().to_string());
-    return split(*all, 1);
-  }();
-  return parts;
-}
 
 Outcome train_on(int ranks, const TrainOptions& options) {
   auto comms = Communicator::in_process(ranks);
