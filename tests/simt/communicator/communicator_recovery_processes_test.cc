@@ -11,20 +11,8 @@
 namespace tutti {
 namespace {
 
-using test::all_reduce_of;
-using test::DeviceCase;
 using test::small_settings;
-
-/// An all-reduce of all its ranks, here in a thread or a process of its own.
-std::string sum_up(DeviceCommunicator& comm) {
-  const DeviceCase test(all_reduce_of(3000, comm.rank_count()),
-                        static_cast<std::size_t>(comm.rank().value), comm.device(), 7);
-  cudaStream_t stream = test::new_stream(comm.device());
-  std::string wrong = test.start(comm, stream);
-  if (wrong.empty()) wrong = test.finish(comm, stream);
-  cudaStreamDestroy(stream);
-  return wrong;
-}
+using test::sum_up;
 
 /// Rank 3 of four dies, and rank 1 so many milliseconds after the others have begun to shrink.
 std::string lose_two(int rank, int later_ms, const std::string& place) {

@@ -14,11 +14,10 @@
 namespace tutti {
 namespace {
 
-using test::all_reduce_of;
-using test::DeviceCase;
 using test::DeviceCluster;
 using test::said;
 using test::small_settings;
+using test::sum_up;
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -30,17 +29,6 @@ std::string fails_as(const Outcome& outcome, Code code, const std::string& part 
   if (outcome) return "it did not fail; ";
   if (outcome.error().code == code && has(outcome.error().what, part)) return "";
   return outcome.error().to_string() + "; ";
-}
-
-/// An all-reduce of all its ranks, here in a thread or a process of its own.
-std::string sum_up(DeviceCommunicator& comm) {
-  const DeviceCase test(all_reduce_of(3000, comm.rank_count()),
-                        static_cast<std::size_t>(comm.rank().value), comm.device(), 7);
-  cudaStream_t stream = test::new_stream(comm.device());
-  std::string wrong = test.start(comm, stream);
-  if (wrong.empty()) wrong = test.finish(comm, stream);
-  cudaStreamDestroy(stream);
-  return wrong;
 }
 
 TEST_CASE("after a revoke all ranks agree, and shrink to all of them or to some") {

@@ -186,4 +186,15 @@ inline std::string each(DeviceCluster& cluster,
   return "";
 }
 
+/// An all-reduce of all its ranks, here in a thread or a process of its own.
+inline std::string sum_up(DeviceCommunicator& comm) {
+  const DeviceCase test(all_reduce_of(3000, comm.rank_count()),
+                        static_cast<std::size_t>(comm.rank().value), comm.device(), 7);
+  cudaStream_t stream = new_stream(comm.device());
+  std::string wrong = test.start(comm, stream);
+  if (wrong.empty()) wrong = test.finish(comm, stream);
+  cudaStreamDestroy(stream);
+  return wrong;
+}
+
 }  // namespace tutti::test

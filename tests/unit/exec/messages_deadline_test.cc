@@ -1,45 +1,23 @@
 // When a message is late: it is one that does not move, not one that takes long.
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
 #include "exec/messages.h"
 #include "support/catch.h"
+#include "unit/exec/two_ranks.h"
 
 namespace tutti::exec {
 namespace {
 
 using namespace std::chrono_literals;
 
-/// Memory that two ranks share, and of which none can be mapped: all goes by slots.
-class PlainEndpoint final : public Endpoint {
- public:
-  explicit PlainEndpoint(const Region& region) : region_(region) {}
-  const Region& region() const override { return region_; }
-  BufferName name(const void*, std::size_t) override { return {}; }
-  Result<std::byte*> map(int, BufferName, std::size_t) override {
-    return Error{Code::kSystem, "nothing can be mapped"};
-  }
-  bool alive(int) const override { return true; }
-  std::size_t shared_bytes() const override { return 0; }
-
- private:
-  Region region_;
-};
-
 MessageBatch batch_of(Message& message) {
   return {.messages = std::span(&message, 1), .open = 0, .start = {}};
 }
 
 TEST_CASE("a message that moves is not late, one that has stopped is") {
-  const RegionConfig config = Region::default_config(2);
-  const std::size_t bytes = Region::bytes_for(config);
-  const std::unique_ptr<void, void (*)(void*)> memory(std::aligned_alloc(4096, bytes), std::free);
-  std::fill_n(static_cast<std::byte*>(memory.get()), bytes, std::byte{});
-  Region region(static_cast<std::byte*>(memory.get()), config);
-  region.format();
-  PlainEndpoint first(region), second(region);
+  test::TwoRanks ranks;
+  test::PlainEndpoint first(ranks.region()), second(ranks.region());
   flight::Recorder sends({}), receives({});
   Messages sender(first, 0, SIZE_MAX, sends), receiver(second, 1, SIZE_MAX, receives);
 

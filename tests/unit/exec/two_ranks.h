@@ -1,0 +1,49 @@
+// File: unit/exec/two_ranks.h: memory that two ranks share, and endpoints over it, for tests of
+// messages.
+#pragma once
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "transport/transport.h"
+
+namespace tutti::test {
+
+/// A region for two ranks, formatted.
+class TwoRanks {
+ public:
+  TwoRanks() {
+    std::fill_n(static_cast<std::byte*>(memory_.get()), bytes_, std::byte{});
+    region_.format();
+  }
+  Region& region() { return region_; }
+
+ private:
+  const RegionConfig config_ = Region::default_config(2);
+  const std::size_t bytes_ = Region::bytes_for(config_);
+  const std::unique_ptr<void, void (*)(void*)> memory_{std::aligned_alloc(4096, bytes_), std::free};
+  Region region_{static_cast<std::byte*>(memory_.get()), config_};
+};
+
+/// Nothing can be mapped: all goes by slots. Whether the peer lives, `is_alive` says.
+class PlainEndpoint final : public Endpoint {
+ public:
+  explicit PlainEndpoint(
+      const Region& region, std::function<bool()> is_alive = [] { return true; })
+      : region_(region), is_alive_(std::move(is_alive)) {}
+  const Region& region() const override { return region_; }
+  BufferName name(const void*, std::size_t) override { return {}; }
+  Result<std::byte*> map(int, BufferName, std::size_t) override {
+    return Error{Code::kSystem, "nothing can be mapped"};
+  }
+  bool alive(int) const override { return is_alive_(); }
+  std::size_t shared_bytes() const override { return 0; }
+
+ private:
+  Region region_;
+  std::function<bool()> is_alive_;
+};
+
+}  // namespace tutti::test
