@@ -250,12 +250,13 @@ int run_train(TrainCommand& command) {
 void add_strategy_options(const Adder& add, TrainCommand& command) {
   trainer::StrategyOptions& way = command.options.strategy;
   std::vector<std::string> names;
-  std::string texts;
+  std::string texts = "Strategies:\n";
   for (const trainer::StrategyInfo& info : trainer::strategies()) {
     names.emplace_back(info.name);
-    texts += fmt::format("\n  {:<13}{}", info.name, info.text);
+    texts += fmt::format("  {:<13}{}\n", info.name, info.text);
   }
-  add.word("--strategy", way.name, "How ranks share the work:" + texts, names);
+  add.word("--strategy", way.name, "How ranks share the work, see below", names);
+  add.app.footer(texts + "\n" + add.app.get_footer());
   add.number("--accumulate", command.options.accumulate, "Batches between two synchronisations", 1,
              1000);
   add.number("--bucket-bytes", way.bucket_bytes, "Gradient bytes that are reduced together", 4,

@@ -1,6 +1,9 @@
 #include "trainer/checkpoint.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -25,6 +28,13 @@ Status agree(Communicator& comm, const Status& own) {
   return Error{Code::kSystem,
                "checkpoint: rank " + std::to_string(first) + " could not do its part", comm.rank(),
                Rank{first}};
+}
+
+Status make_folder(const fs::path& folder) {
+  std::error_code refused;
+  fs::create_directories(folder, refused);
+  if (refused) return failed(Code::kSystem, "can't make " + folder.string());
+  return ok();
 }
 
 /// A file is there as a whole or not at all.
@@ -137,21 +147,27 @@ Status read_all(Worker& worker, const fs::path& folder) {
 
 }  // namespace
 
+Status may_checkpoint(Worker& worker, Communicator& comm, const std::string& folder) {
+  const auto look = [&]() -> Status {
+    if (worker.strategy().pieces().empty()) {
+      return failed(Code::kUnsupported, "the strategy " + worker.strategy_name() +
+                                            " has values that no checkpoint keeps");
+    }
+    TUTTI_RETURN_IF_ERROR(make_folder(folder));
+    if (access(folder.c_str(), W_OK) == 0) return ok();
+    return failed(Code::kSystem, "can't write into " + folder);
+  };
+  return agree(comm, look());
+}
+
 Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& folder) {
   const State position = worker.position();
   const fs::path into = turn_folder(folder, position.turn);
   auto pieces = worker.strategy().pieces();
-  const bool any = !pieces.empty();
   // One file is enough for what all ranks have.
   if (worker.pieces_are_whole() && comm.rank().value != 0) pieces.clear();
   const auto write = [&]() -> Status {
-    if (!any) {
-      return failed(Code::kUnsupported, "the strategy " + worker.strategy_name() +
-                                            " has values that no checkpoint keeps");
-    }
-    std::error_code refused;
-    fs::create_directories(into, refused);
-    if (refused) return failed(Code::kSystem, "can't make " + into.string());
+    TUTTI_RETURN_IF_ERROR(make_folder(into));
     return write_whole(into / ("rank-" + std::to_string(comm.rank().value)), text_of(pieces),
                        pieces);
   };
@@ -165,7 +181,14 @@ Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& fo
 }
 
 Status resume(Worker& worker, Communicator& comm, const std::string& folder) {
-  return agree(comm, read_all(worker, folder));
+  const auto read = [&]() -> Status {
+    try {
+      return read_all(worker, folder);
+    } catch (const Json::exception& wrong) {  // A value of another kind than it has to be.
+      return failed(Code::kInvalidArgument, "can't read " + folder + ": " + wrong.what());
+    }
+  };
+  return agree(comm, read());
 }
 
 }  // namespace tutti::trainer

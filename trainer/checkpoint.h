@@ -14,12 +14,15 @@
 
 namespace tutti::trainer {
 
+/// Whether checkpoints can be written, before the work is done: makes the folder, which all ranks
+/// see. kUnsupported for strategies whose ranks differ (local, gossip) or that have servers. Like
+/// all functions here it is collective, and an error of one rank is one on all.
+Status may_checkpoint(Worker& worker, Communicator& comm, const std::string& folder);
+
 /// Writes a checkpoint between two epochs. The one before stays until this one is whole.
-/// Collective; the folder is one that all ranks see. kUnsupported for strategies whose ranks differ
-/// (gossip) or which have servers; an error of one rank is one on all.
 Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& folder);
 
-/// Goes on from the latest checkpoint in that folder. Collective, after Worker::use.
+/// Goes on from the latest checkpoint in that folder. After Worker::use.
 /// kInvalidArgument if it is of another network, optimiser, seed or batch, or not whole.
 Status resume(Worker& worker, Communicator& comm, const std::string& folder);
 

@@ -208,13 +208,13 @@ Result<int> run(const Options& options) {
     TUTTI_TRY(models.emplace_back(), model_named(name));
   }
   auto all = nlohmann::ordered_json::array();
-  if (!options.json) say("{}", header(options));
   const std::size_t rows = options.ranks.size() * models.size() * std::size(kStrategies);
   std::size_t done = 0;
   for (const int ranks : options.ranks) {
     GraphSource source;
     source.model = options.machine;
     TUTTI_TRY(const RankedMachine machine, machine_for(source, ranks, 0));
+    if (!options.json && done == 0) say("{}", header(options));
     Calls calls(machine, contract);
     for (const Model* model : models) {
       for (const std::string_view strategy : kStrategies) {
@@ -251,7 +251,7 @@ void define_step_time(CLI::App& app, int& exit_code) {
       ->delimiter(',')
       ->check(CLI::Range(2, 4096))
       ->capture_default_str();
-  command->add_option("--parameters", options->models, "Of 1B, 7B, 70B")
+  command->add_option("--parameters", options->models, "Models: 1B, 7B, 70B parameters")
       ->delimiter(',')
       ->capture_default_str();
   const auto real = [&](const char* name, double& into, const char* words) {

@@ -108,6 +108,18 @@ TEST_CASE("a checkpoint that can't be gone on from is refused on all ranks") {
   other.checkpoint = scratch.path() + "/gossip";
   CHECK(train_on(2, other).complaint.find("that no checkpoint keeps") != std::string::npos);
 
+  int told = 0;  // Epochs: it is refused before any of them.
+  other.checkpoint = folder + "/latest/below";
+  other.strategy.name = "ddp";
+  CHECK(train_on(2, other, [&](int) { ++told; }).complaint.find("can't make") != std::string::npos);
+  CHECK(told == 0);
+
+  std::string whole;
+  std::ifstream latest(folder + "/latest");
+  std::getline(latest, whole, '\0');
+  std::ofstream(folder + "/latest") << R"({"turn": "first", "task": 7})";
+  refused(options, "can't read");
+  std::ofstream(folder + "/latest") << whole;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.path().filename() == "rank-0") fs::resize_file(entry.path(), 5000);
   }
