@@ -310,7 +310,9 @@ void estimate(std::vector<Candidate>& list, const Request& request, const PlanCo
       too_large.push_back(&candidate);
   }
   // Rough times and estimates can't be compared, so rough ones are for calls that have no others.
-  const auto large = static_cast<std::ptrdiff_t>(too_large.size());
+  const auto large = std::ranges::count_if(too_large, [](const Candidate* one) {
+    return is_plan(*one);  // Multicast memory may be too large to estimate as well.
+  });
   const bool none_known = std::ranges::count_if(list, is_plan) == large;
   for (Candidate* candidate : too_large) {
     if (none_known)

@@ -402,5 +402,29 @@ TEST_CASE("rough times choose plans that are nearly as fast as those that estima
   }
 }
 
+/// A machine with multicast memory, so large that nothing can be estimated.
+class Unknown final : public PlanCosts {
+ public:
+  std::string_view overrides() const override { return ""; }
+  std::optional<std::string> multicast_refusal(const Request&) const override { return ""; }
+  std::uint32_t lanes(const Algorithm&, const Request&, std::uint32_t,
+                      std::uint32_t) const override {
+    return 1;
+  }
+  std::string refusal(const Algorithm&, std::uint32_t, const Request&) const override { return ""; }
+  std::optional<double> estimate_us(const Candidate&, const Request&) const override { return {}; }
+  double rough_us(const Candidate&, const Request&) const override { return 1; }
+};
+
+TEST_CASE("a call has a plan where neither plans nor multicast memory can be estimated") {
+  Request request;
+  request.shape = {Collective::kAllReduce, 8, 0};
+  request.bytes = 1 << 20;
+  const auto usable = usable_plans(request, Unknown());
+  REQUIRE(usable);
+  REQUIRE_FALSE(usable->empty());
+  CHECK(usable->front().microseconds == 1);
+}
+
 }  // namespace
 }  // namespace tutti::planner
