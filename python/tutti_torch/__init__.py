@@ -128,6 +128,7 @@ def shrink_group(group=None, exclude=()):
         raise RuntimeError(f"tutti_torch.shrink_group: torch {torch.__version__} has no shrink_group; "
                            "2.10 and newer have")
     old = group if group is not None else dist.group.WORLD
+    before = None
     while True:
         lost = lost_ranks(old, exclude)
         if not lost:
@@ -136,9 +137,13 @@ def shrink_group(group=None, exclude=()):
         try:
             made = dist.shrink_group(lost, old, dist.distributed_c10d.SHRINK_ABORT)
         except dist.DistBackendError as error:
-            if "lost too" in str(error) or "could not make" in str(error):
-                continue  # Another rank has died: all that are left come here.
-            raise
+            # Another rank has died: all that are left come here. Where none has, as all know alike,
+            # it would fail for ever.
+            more = "lost too" in str(error) or "could not make" in str(error)
+            if not more or lost == before:
+                raise
+            before = lost
+            continue
         backend = made._get_backend(torch.device("cpu"))
         made._register_backend(torch.device("cuda"), dist.ProcessGroup.BackendType.GLOO, backend)
         return made
