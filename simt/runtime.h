@@ -235,6 +235,8 @@ struct Allocation {
   int fd = -1;
   int importer = -1;            // kIpc: the device that opened it.
   std::uint64_t accessors = 0;  // kMapped: a bit for each device that may access it.
+  std::uint64_t inode = 0;      // kIpc: of the memory that was opened,
+  int opened = 0;               // and how often it is open.
 };
 bool is_of_pool(const void* at);
 /// Whether it is a host's memory; and of that, the kind that cards can't get at: memory of which

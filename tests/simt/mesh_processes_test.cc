@@ -274,6 +274,10 @@ TEST_CASE("memory that was made for this process alone has a name that says so")
     if (!mapping || exec::cuda_driver().create(&handle, kBytes, &wanted, 0) != CUDA_SUCCESS ||
         !mapping->add(handle, kBytes))
       return "no memory";
+    // Nobody may access it yet, and the driver does not know it.
+    const auto early = exec::CudaExport::of(test::device_of(0), mapping->data() + 64, 1000);
+    if (early || early.error().code != Code::kInvalidArgument) return "memory without access";
+    if (!mapping->allow({test::device_of(0)})) return "no access";
     auto shown = exec::CudaExport::of(test::device_of(0), mapping->data() + 64, 1000);
     if (!shown) return shown.error().to_string();
     if (shown->name().kind != exec::CudaHandleKind::kNone)
@@ -290,6 +294,40 @@ TEST_CASE("memory that was made for this process alone has a name that says so")
     const auto own = exec::CudaImport::open(test::device_of(1), shown->name(),
                                             Deadline::after(std::chrono::seconds(1)));
     return own ? "" : own.error().to_string();
+  });
+}
+
+TEST_CASE("threads of a process open and close the same memory of another one at the same time") {
+  constexpr int kThreads = 3, kRounds = 200;
+  run_processes(2, [&](int rank, Meeting& meeting) -> std::string {
+    constexpr std::size_t kBytes = 4096;
+    const int device = test::device_of(rank);
+    auto memory = exec::CudaMemory::allocate(device, kBytes);
+    if (!memory) return "no memory";
+    const auto shown = exec::CudaExport::of(device, memory->data(), kBytes);
+    if (!shown) return shown.error().to_string();
+    if (shown->name().kind != exec::CudaHandleKind::kIpc) return "no IPC handle";
+    meeting.inputs[rank] = shown->name();
+    meeting.wait(2, 1);
+    const exec::CudaName& name = meeting.inputs[1 - rank];
+    std::vector<std::string> complaints(kThreads);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int round = 0; round < kRounds && complaints[static_cast<std::size_t>(t)].empty();
+             ++round) {
+          const auto opened =
+              exec::CudaImport::open(device, name, Deadline::after(std::chrono::seconds(10)));
+          if (!opened) complaints[static_cast<std::size_t>(t)] = opened.error().to_string();
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    meeting.wait(2, 2);
+    for (const std::string& complaint : complaints) {
+      if (!complaint.empty()) return complaint;
+    }
+    return "";
   });
 }
 
