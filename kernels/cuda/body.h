@@ -6,6 +6,11 @@
 
 namespace tutti::cuda {
 
+/// Units of a run, of 16 bytes most often. Where blocks went through memory far from each other,
+/// one contiguous share each, an H100 took 10 % longer for a sum of 8 sources and 6 % for one of 2.
+/// Runs of 8 KiB to 512 KiB took the same time (docs/PERFORMANCE.md#devices).
+inline constexpr unsigned kRunUnits = 2048;
+
 /// A block's work, in its shared memory: a step whose locations were looked up.
 struct Work {
   Resolved locations[kMostLocations];  // Sources, then targets.
@@ -18,11 +23,25 @@ struct Work {
   bool copy;          // Bits are moved, nothing is computed.
   unsigned first_thread;  // Takes the first unit; the first thread of a warp. Moves that run side
                           // by side begin with different warps.
+  // Several blocks, `shares` of them, may share the tile if all of it is plain memory. They go
+  // through it side by side: this block takes run `share` of each `shares` runs of `run_units`
+  // units.
+  unsigned share, shares, run_units;
 
   /// The calling thread's number among those that take units. Its lane stays what it is.
   TUTTI_DEVICE unsigned thread() const {
     const unsigned after = threadIdx.x - first_thread;
     return threadIdx.x >= first_thread ? after : after + blockDim.x;
+  }
+  /// Has the block take a share of `elements`, which are set.
+  TUTTI_DEVICE void take_share(unsigned of, unsigned blocks, unsigned unit_elements) {
+    const unsigned units = (elements + unit_elements - 1) / unit_elements;
+    share = of;
+    shares = blocks;
+    // Whole rows of warps, so that each block writes whole lines.
+    const unsigned even =
+        ((units + blocks - 1) / blocks + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
+    run_units = even < kRunUnits ? even : kRunUnits;
   }
   TUTTI_DEVICE const Resolved& source(unsigned index) const { return locations[index]; }
   TUTTI_DEVICE const Resolved& target(unsigned index) const {
@@ -38,6 +57,17 @@ struct Work {
 /// next, in registers that nothing else can have.
 inline constexpr unsigned kInFlight = 8;
 
+/// Calls `visit(begin, end)` for the block's runs of the first `units` units.
+template <class Visit>
+TUTTI_DEVICE void for_each_run(const Work& work, unsigned units, Visit visit) {
+  const unsigned run = work.shares == 1 ? units : work.run_units;
+#pragma unroll 1
+  for (unsigned begin = work.share * run; begin < units; begin += work.shares * run) {
+    const unsigned end = begin + run;
+    visit(begin, end < units ? end : units);
+  }
+}
+
 /// Calls `visit(position)` for the thread's units, but the first `done` of all, which are none in
 /// lined steps. In these all lanes of a warp get as many.
 template <unsigned kElements, class Visit>
@@ -48,34 +78,41 @@ TUTTI_DEVICE void for_each_unit(const Work& work, unsigned done, Visit visit) {
   const unsigned in_row =
       work.lined ? lane / kLineLanes * (kLineLanes - 1) + lane % kLineLanes : lane;
   const bool has_data = !work.lined || lane % kLineLanes != kLineLanes - 1;
-  const unsigned warps = blockDim.x / kWarpLanes;
+  const unsigned warps = blockDim.x / kWarpLanes, done_rows = done / kWarpLanes;
+  const unsigned rows = (units + per_row - 1) / per_row;
+  // A tile that is shared is in plain memory, and its runs are whole rows.
+  const unsigned run_rows = work.shares == 1 ? rows : work.run_units / kWarpLanes;
 #pragma unroll 1
-  for (unsigned row = done / kWarpLanes + work.thread() / kWarpLanes; row * per_row < units;
-       row += warps) {
-    const unsigned unit = row * per_row + in_row;
-    unsigned valid = 0;
-    if (has_data && unit >= done && unit < units) {
-      const unsigned left = work.elements - unit * kElements;
-      valid = left < kElements ? left : kElements;
+  for (unsigned begin = work.share * run_rows; begin < rows; begin += work.shares * run_rows) {
+    const unsigned end = begin + run_rows < rows ? begin + run_rows : rows;
+    const unsigned first = begin < done_rows ? done_rows : begin;
+#pragma unroll 1
+    for (unsigned row = first + work.thread() / kWarpLanes; row < end; row += warps) {
+      const unsigned unit = row * per_row + in_row;
+      unsigned valid = 0;
+      if (has_data && unit >= done && unit < units) {
+        const unsigned left = work.elements - unit * kElements;
+        valid = left < kElements ? left : kElements;
+      }
+      visit(Position{unit, valid, row, lane});
     }
-    visit(Position{unit, valid, row, lane});
   }
 }
 
-/// The first `units` units of plain memory, to plain memory: all loads of several before the first
-/// store.
+/// The units from `begin` up to `end` of plain memory, to plain memory: all loads of several before
+/// the first store.
 template <std::size_t kBytes>
-TUTTI_DEVICE void copy_whole(const Work& work, unsigned units) {
+TUTTI_DEVICE void copy_run(const Work& work, unsigned begin, unsigned end) {
   constexpr unsigned kUnits = kInFlight / 2;  // Half of what a copy moves is stored.
   const std::byte* from = work.source(0).at;
 #pragma unroll 1
-  for (unsigned first = work.thread(); first < units; first += kUnits * blockDim.x) {
+  for (unsigned first = begin + work.thread(); first < end; first += kUnits * blockDim.x) {
     Bits<kBytes> bits[kUnits];
 #pragma unroll
     for (unsigned u = 0; u < kUnits; ++u) {
       const unsigned unit = first + u * blockDim.x;
-      bits[u] = unit < units ? load_whole<kBytes>(from + std::size_t{unit} * kBytes)
-                             : zero_bits<kBytes>();
+      bits[u] =
+          unit < end ? load_whole<kBytes>(from + std::size_t{unit} * kBytes) : zero_bits<kBytes>();
     }
 #pragma unroll 1
     for (unsigned t = 0; t < work.target_count; ++t) {
@@ -85,7 +122,7 @@ TUTTI_DEVICE void copy_whole(const Work& work, unsigned units) {
 #pragma unroll
       for (unsigned u = 0; u < kUnits; ++u) {
         const unsigned unit = first + u * blockDim.x;
-        if (unit < units) store_whole<kBytes>(to + std::size_t{unit} * kBytes, bits[u]);
+        if (unit < end) store_whole<kBytes>(to + std::size_t{unit} * kBytes, bits[u]);
       }
     }
   }
@@ -99,14 +136,15 @@ TUTTI_DEVICE void copy_units(const Work& work, Watch& watch, bool& failed) {
 #pragma unroll 1
     for (unsigned t = 0; t < work.target_count; ++t) {
       const Resolved& target = work.target(t);
-      // As in copy_whole.
+      // As in copy_run.
       if (target.at != source.at) store_unit<kBytes, kElements>(target, position, bits);
     }
   };
   unsigned done = 0;
   if (work.plain) {
     done = work.elements / kElements;
-    copy_whole<kBytes>(work, done);
+    for_each_run(work, done,
+                 [&](unsigned begin, unsigned end) { copy_run<kBytes>(work, begin, end); });
   }
   for_each_unit<kElements>(work, done, [&](const Position& position) {
     store_all(position, load_unit<kBytes, kElements>(source, position, watch, failed));
@@ -131,13 +169,15 @@ class Body {
     unsigned done = 0;
     if (work_.plain) {
       done = work_.elements / kElements;
-      if (work_.source_count <= 2) {
-        reduce_whole<2>(done);
-      } else if (work_.source_count <= 4) {
-        reduce_whole<4>(done);
-      } else {
-        reduce_whole<kMostSources>(done);
-      }
+      for_each_run(work_, done, [&](unsigned begin, unsigned end) {
+        if (work_.source_count <= 2) {
+          reduce_run<2>(begin, end);
+        } else if (work_.source_count <= 4) {
+          reduce_run<4>(begin, end);
+        } else {
+          reduce_run<kMostSources>(begin, end);
+        }
+      });
     }
     for_each_unit<kElements>(
         work_, done, [&](const Position& position) { store_all(position, reduce_any(position)); });
@@ -170,14 +210,14 @@ class Body {
   }
 
  private:
-  /// The first `units` units, of up to kMost sources, all in plain memory: all loads of several
-  /// before the first addition.
+  /// The units from `begin` up to `end`, of up to kMost sources, all in plain memory: all loads of
+  /// several before the first addition.
   template <unsigned kMost>
-  TUTTI_DEVICE void reduce_whole(unsigned units) const {
+  TUTTI_DEVICE void reduce_run(unsigned begin, unsigned end) const {
     constexpr unsigned kUnits = kInFlight / kMost;
     const bool result = work_.target(0).form == Form::kResult;
 #pragma unroll 1
-    for (unsigned first = work_.thread(); first < units; first += kUnits * blockDim.x) {
+    for (unsigned first = begin + work_.thread(); first < end; first += kUnits * blockDim.x) {
       Bits<kBytes> bits[kUnits][kMost];
 #pragma unroll
       for (unsigned s = 0; s < kMost; ++s) {
@@ -186,9 +226,8 @@ class Body {
 #pragma unroll
         for (unsigned u = 0; u < kUnits; ++u) {
           const unsigned unit = first + u * blockDim.x;
-          bits[u][s] = is_source && unit < units
-                           ? load_whole<kBytes>(at + std::size_t{unit} * kBytes)
-                           : zero_bits<kBytes>();
+          bits[u][s] = is_source && unit < end ? load_whole<kBytes>(at + std::size_t{unit} * kBytes)
+                                               : zero_bits<kBytes>();
         }
       }
       Bits<kBytes> sums[kUnits];
@@ -202,7 +241,7 @@ class Body {
 #pragma unroll
         for (unsigned u = 0; u < kUnits; ++u) {
           const unsigned unit = first + u * blockDim.x;
-          if (unit < units) store_whole<kBytes>(to + std::size_t{unit} * kBytes, sums[u]);
+          if (unit < end) store_whole<kBytes>(to + std::size_t{unit} * kBytes, sums[u]);
         }
       }
     }

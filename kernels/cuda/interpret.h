@@ -182,7 +182,8 @@ class Interpreter {
     part.index = has ? at - move.first : 0;
     part.source = part.index < move.source_count;
     const plan::Range piece =
-        plan::piece_of(arguments_.count, arguments_.pieces, move.chunk % arguments_.pieces, kGrain);
+        plan::piece_of(arguments_.count, arguments_.pieces / arguments_.shares,
+                       move.chunk % arguments_.pieces / arguments_.shares, kGrain);
     part.range = plan::tile_of(piece, tile, arguments_.tile_elements);
     // No slot is due of an empty move: the peer sees the same.
     part.due = has && part.range.count != 0;
@@ -268,6 +269,8 @@ class Interpreter {
     work.source_count = move.source_count;
     work.target_count = move.target_count;
     work.elements = static_cast<unsigned>(part.range.count);
+    work.take_share(move.chunk % arguments_.shares, arguments_.shares,
+                    static_cast<unsigned>(unit_elements(type)));
     work.scaled = scaled;
     work.lined = lined != 0;
     work.plain = (rough | differing) == 0;

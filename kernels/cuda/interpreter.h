@@ -179,6 +179,9 @@ struct Arguments {
   const void* scale_at = nullptr;  // The scale, of the call's type, where only the device knows it.
   std::uint32_t slot_count = 0;
   std::uint32_t pieces = 1;
+  // Divides `pieces`, 1 if anything is in slots or scratch: so many pieces that follow each other
+  // are one, which lanes share run by run (Work).
+  std::uint32_t shares = 1;
   std::uint32_t ranks = 1;
   std::uint32_t rank = 0;
   SlotFormat format = SlotFormat::kSimple;
@@ -216,6 +219,9 @@ struct OneShotArguments {
 
 /// Threads of a block, at most: with more, some kernels would have too few registers.
 inline constexpr unsigned kMostThreads = 512;
+/// Elements of a tile, at most: kernels count them in 32 bits.
+inline constexpr std::size_t kMostTileElements = std::size_t{1} << 30;
+
 /// The kernel for a type and an operation: a handle for cudaLaunchKernel; null where is_supported
 /// says no. Its argument is an Arguments, its grid has a block for each lane, blocks have whole
 /// warps. Plans that reduce nothing take any operation.

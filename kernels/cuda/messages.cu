@@ -132,6 +132,8 @@ class Messenger {
     work_.plain = slot.format == SlotFormat::kSimple && user.aligned;
     work_.copy = true;
     work_.first_thread = 0;
+    work_.share = 0;
+    work_.shares = 1;
     return true;
   }
 

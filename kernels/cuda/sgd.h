@@ -28,20 +28,14 @@ class Sgd {
       : arguments_(arguments), common_(arguments.common), work_(work) {}
 
   TUTTI_DEVICE void run(Watch& watch) const {
-    const plan::Range share = share_of_block(common_, grain_of(type));
-    if (threadIdx.x == 0) prepare_mapped<type>(common_, share, work_);
-    bool failed = watch.why != Why::kNothing || !meet_peers(common_, watch);
-    if (sync_block_or(failed)) return;
-    const std::size_t piece =
-        plan::piece_of(common_.count, common_.ranks, common_.rank, grain_of(type)).offset;
-    const Sum sum(common_, work_, watch, failed);
-    for_each_unit<kElements>(work_, 0, [&](const Position& position) {
-      if (position.valid == 0) return;
-      const std::uint64_t first = share.offset - piece + std::uint64_t{position.unit} * kElements;
-      sum.store_all(position, step(sum.reduce(position), first, position.valid));
+    between_meetings<type>(common_, work_, watch, [&](std::size_t first, bool& failed) {
+      const Sum sum(common_, work_, watch, failed);
+      for_each_unit<kElements>(work_, 0, [&](const Position& position) {
+        if (position.valid == 0) return;
+        const std::uint64_t at = first + std::uint64_t{position.unit} * kElements;
+        sum.store_all(position, step(sum.reduce(position), at, position.valid));
+      });
     });
-    if (sync_block_or(failed)) return;
-    meet_peers(common_, watch);
   }
 
  private:

@@ -15,14 +15,9 @@ namespace tutti::cuda {
 
 template <DataType type, ReduceOp op>
 TUTTI_DEVICE void two_shot_steps(const Arguments& arguments, Work& work, Watch& watch) {
-  if (threadIdx.x == 0) {
-    prepare_mapped<type>(arguments, share_of_block(arguments, grain_of(type)), work);
-  }
-  bool failed = watch.why != Why::kNothing || !meet_peers(arguments, watch);
-  if (sync_block_or(failed)) return;
-  Body<type, op, Where::kPlain>(arguments, work, watch, failed).run();
-  if (sync_block_or(failed)) return;
-  meet_peers(arguments, watch);
+  between_meetings<type>(arguments, work, watch, [&](std::size_t, bool& failed) {
+    Body<type, op, Where::kPlain>(arguments, work, watch, failed).run();
+  });
 }
 
 template <DataType type, ReduceOp op>

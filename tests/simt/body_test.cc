@@ -196,6 +196,7 @@ class Step {
     work.elements = static_cast<unsigned>(count);
     work.copy = copy;
     work.first_thread = random_() % 2 * cuda::kWarpLanes;  // There are two warps.
+    work.shares = 1;
     work.plain = true;
     for (unsigned i = 0; i < work.source_count + work.target_count; ++i) {
       const Resolved& at = work.locations[i];

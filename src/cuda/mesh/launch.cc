@@ -1,5 +1,6 @@
 // File: cuda/mesh/launch.cc: a rank's part of a call, as a kernel's arguments.
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "cuda/mesh/mesh.h"
@@ -56,19 +57,20 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   arguments.scratch = own.memory.data() + own.scratch_at;
   arguments.scratch_bytes = arguments.slot_bytes;
   arguments.pieces = plan.pieces_;
+  arguments.shares =
+      plan.tiled_ ? 1 : std::gcd(plan.pieces_, static_cast<std::uint32_t>(plan.lanes_));
   arguments.scaled &= reduces(plan.shape_.collective);
   arguments.entry_barrier = plan.entry_barrier_;
 
   const std::size_t unit = cuda::unit_elements(call.type);
   const Form widest = plan.partials_ || arguments.scaled ? Form::kPartial : Form::kResult;
   const std::size_t unit_bytes = unit * element_bytes(call.type, widest);
-  // A kernel counts the elements of a tile in 32 bits.
-  constexpr std::size_t kMostElements = std::size_t{1} << 30;
   arguments.tile_elements =
       plan.tiled_ ? cuda::units_in_slot(arguments.format, arguments.slot_bytes, unit_bytes) * unit
-                  : kMostElements;
+                  : cuda::kMostTileElements;
   const std::size_t largest =
-      plan::piece_of(call.count, plan.pieces_, 0, cuda::grain_of(call.type)).count;
+      plan::piece_of(call.count, arguments.pieces / arguments.shares, 0, cuda::grain_of(call.type))
+          .count;
   arguments.tiles = (largest + arguments.tile_elements - 1) / arguments.tile_elements;
   return arguments;
 }
