@@ -101,6 +101,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   std::shared_ptr<tutti::DeviceCommunicator> device_communicator;
   bool finalized = false;
   std::atomic<bool> revoked{false};  // relaxed: no other memory depends on it.
+  bool suspended = false;            // Takes no calls until it is resumed.
   bool leaves = false;               // It goes at the end of its thread's group.
   // Where its ranks have met, or its parent's if it was split off or shrunk. With the name it tells
   // communicators apart.

@@ -230,6 +230,8 @@ ncclResult_t check_ready(ncclComm* comm, const char* function) {
   if (comm->finalized) return bad_usage(comm, function, "the communicator was finalized");
   if (comm->revoked.load(std::memory_order_relaxed))
     return bad_usage(comm, function, "the communicator was revoked");
+  if (comm->suspended)
+    return bad_usage(comm, function, "the communicator is suspended; call ncclCommResume first");
   return ncclSuccess;
 }
 

@@ -79,7 +79,7 @@ class Group {
 ncclResult_t check_handle(ncclComm* comm, const char* function);
 /// Checks also that the communicator is made.
 ncclResult_t check_made(ncclComm* comm, const char* function);
-/// Checks also that it is neither finalized nor revoked: for functions that start something.
+/// Checks also that it is not finalized, revoked or suspended: for functions that start something.
 ncclResult_t check_ready(ncclComm* comm, const char* function);
 
 }  // namespace tutti::nccl

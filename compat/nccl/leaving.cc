@@ -108,6 +108,24 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   return quiesce(__func__, *comm);
 }
 
+// A suspended communicator keeps its memory (ncclCommMemStats): 16 MiB to 64 MiB.
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
+  const Use use(comm);
+  if (const ncclResult_t failed = check_ready(use.get(), __func__)) return failed;
+  if (flags != NCCL_SUSPEND_MEM)
+    return bad_argument(comm, __func__, "flags are not NCCL_SUSPEND_MEM");
+  comm->suspended = true;
+  return quiesce(__func__, *comm);
+}
+
+ncclResult_t ncclCommResume(ncclComm_t comm) {
+  const Use use(comm);
+  if (const ncclResult_t failed = check_made(use.get(), __func__)) return failed;
+  if (!comm->suspended) return bad_usage(comm, __func__, "the communicator is not suspended");
+  comm->suspended = false;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const Use use(comm);
   if (const ncclResult_t failed = check_handle(use.get(), __func__)) return failed;

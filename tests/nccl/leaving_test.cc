@@ -65,6 +65,10 @@ struct Given {
     }
     return state;
   }
+  /// What became of a call that returned `result`.
+  static ncclResult_t outcome(ncclComm_t comm, ncclResult_t result) {
+    return result == ncclInProgress ? settle(comm) : result;
+  }
 };
 
 bool is_gone(ncclComm_t comm) {
@@ -297,6 +301,33 @@ TEST_CASE("a revoked communicator shrinks, and takes no calls after that either"
     CHECK(ncclCommDestroy(less[r]) == ncclSuccess);
   }
   given.destroy();
+}
+
+TEST_CASE("a suspended communicator takes no calls until it is resumed, and can be destroyed") {
+  for (const bool blocking : {true, false}) {
+    INFO("blocking " << blocking);
+    Given given(2, blocking);
+    for (ncclComm_t comm : given.comms) {
+      CHECK(ncclCommSuspend(comm, 0) == ncclInvalidArgument);
+      CHECK(ncclCommResume(comm) == ncclInvalidUsage);
+      CHECK(Given::outcome(comm, ncclCommSuspend(comm, NCCL_SUSPEND_MEM)) == ncclSuccess);
+      CHECK(ncclCommSuspend(comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+      std::uint64_t freed = 1;
+      CHECK(ncclCommMemStats(comm, ncclStatGpuMemSuspended, &freed) == ncclSuccess);
+      CHECK(freed == 0);
+    }
+    CHECK(given.add(0) == ncclInvalidUsage);
+    CHECK(std::string(ncclGetLastError(given.comms[0])).find("ncclCommResume") !=
+          std::string::npos);
+    for (ncclComm_t comm : given.comms) CHECK(ncclCommResume(comm) == ncclSuccess);
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (std::size_t r = 0; r < given.size(); ++r) CHECK(given.add(r) == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    given.check_sums();
+    CHECK(Given::outcome(given.comms[0], ncclCommSuspend(given.comms[0], NCCL_SUSPEND_MEM)) ==
+          ncclSuccess);
+    given.destroy();
+  }
 }
 
 TEST_CASE("a communicator in the making has neither size nor rank yet") {

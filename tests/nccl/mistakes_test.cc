@@ -115,7 +115,7 @@ TEST_CASE("calls with wrong arguments name what is wrong") {
   CHECK(says("not the calling one"));
   CHECK(ncclCommShrink(comm, nullptr, 1, &made, nullptr, 0) == ncclInvalidArgument);
   CHECK(ncclCommGrow(comm, 2, nullptr, -1, &made, nullptr) == ncclInvalidArgument);
-  CHECK(ncclCommSuspend(comm, NCCL_SUSPEND_MEM) == ncclInvalidUsage);
+  CHECK(ncclSetEncryption(nullptr) == ncclInvalidUsage);
   CHECK(says("not supported"));
 }
 
