@@ -2,7 +2,7 @@
 # there are: real ones (cmake/cuda.cmake), or, to be sure that they do that, one that is simulated (tests/simt).
 function(tutti_gpu_tests prefix)
   set(sources mesh one_shot two_shot fused messages communicator/communicator communicator/communicator_fused
-    communicator/communicator_program vector)
+    communicator/communicator_program communicator/communicator_wire vector)
   list(TRANSFORM sources REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/tests/simt/\\1_test.cc")
   add_executable(${prefix}_devices_test ${sources})
   # Another program: who has used CUDA can't fork.

@@ -77,6 +77,12 @@ inline std::uint64_t exchange(std::uint64_t* at, std::uint64_t value) {
   return __atomic_exchange_n(at, value, __ATOMIC_RELAXED);
 }
 
+inline std::uint64_t add(std::uint64_t* at, std::uint64_t value) {
+  checked(at, sizeof *at, true);
+  simt::yield_point();
+  return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+}
+
 // Whether to wait at all: a test may plant that nobody does.
 inline bool waits(Place place = Place::here()) { return !simt::planted(Mistake::kNoWait, place); }
 

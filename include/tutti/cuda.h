@@ -122,6 +122,9 @@ TUTTI_API tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, con
                                                    size_t count, tutti_data_type_t type,
                                                    tutti_op_t op, int root);
 
+/* As tutti_comm_use_wire: float32 then goes over slots, also in registered memory. */
+TUTTI_API tutti_result_t tutti_device_comm_use_wire(tutti_device_comm_t comm, const char* name);
+
 /* ---- Collectives -----------------------------------------------------------------------------
  * As those of tutti.h without _on_stream, on devices. */
 

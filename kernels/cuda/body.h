@@ -15,12 +15,13 @@ inline constexpr unsigned kRunUnits = 2048;
 struct Work {
   Resolved locations[kMostLocations];  // Sources, then targets.
   unsigned source_count, target_count;
-  unsigned elements;  // In the tile.
-  unsigned scaled;    // Sources that are multiplied first: a bit for each.
-  bool lined;         // A location is a slot of lines: units are in rows, warps stay together.
-  bool plain;         // All is in plain memory, aligned and of the message's type, and all targets
-                      // are of one form.
-  bool copy;          // Bits are moved, nothing is computed.
+  unsigned elements;      // In the tile.
+  std::uint64_t element;  // The index in the message of the first one.
+  unsigned scaled;        // Sources that are multiplied first: a bit for each.
+  bool lined;             // A location is a slot of lines: units are in rows, warps stay together.
+  bool plain;  // All is in plain memory, aligned and of the message's type, and all targets
+               // are of one form.
+  bool copy;   // Bits are moved, nothing is computed.
   unsigned first_thread;  // Takes the first unit; the first thread of a warp. Moves that run side
                           // by side begin with different warps.
   // Several blocks, `shares` of them, may share the tile if all of it is plain memory. They go

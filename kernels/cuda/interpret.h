@@ -19,6 +19,7 @@
 #include "kernels/cuda/body.h"
 #include "kernels/cuda/channel.h"
 #include "kernels/cuda/meeting.h"
+#include "kernels/cuda/wire.h"
 #include "plan/partition.h"
 
 namespace tutti::cuda {
@@ -30,6 +31,7 @@ struct LaneMemory {
   Work moves[kMostMoves];       // The phase's;
   std::uint32_t step_count;     // so many of them are in it. Those without elements have no work.
   std::uint32_t number, chain;  // The call's, for warps that wait for packed data (calls.h).
+  WireStreams streams;          // The call's, if it has a wire.
 };
 
 /// By all threads of the block: to shared memory. Both are of whole vectors.
@@ -41,11 +43,13 @@ TUTTI_DEVICE void copy_to_shared(void* to, const void* from, std::size_t bytes) 
   }
 }
 
-template <DataType type, ReduceOp op>
+/// With a wire slots are encoded, and of the simple format.
+template <DataType type, ReduceOp op, WireFormat wire>
 class Interpreter {
   static constexpr std::size_t kElementBytes = size_of(type);
   static constexpr bool kSameWidth = TypeTraits<type>::kBytes == TypeTraits<type>::kPartialBytes;
-  static constexpr std::size_t kGrain = grain_of(type);
+  static constexpr bool kPlain = wire == WireFormat::kPlain;
+  static constexpr std::size_t kGrain = grain_of(type, wire);
   static constexpr unsigned kNone = ~0u;
 
  public:
@@ -58,6 +62,7 @@ class Interpreter {
     if (threadIdx.x == 0) {
       lane_.number = watch_.number;
       lane_.chain = watch_.chain;
+      if constexpr (!kPlain) lane_.streams = begin_wire_call(arguments_);
     }
     load_page(0);
     load_rings();
@@ -69,6 +74,9 @@ class Interpreter {
     }
     keep_positions();
     end_call(watch_);
+    if constexpr (!kPlain) {
+      if (threadIdx.x == 0) end_wire_call(arguments_);
+    }
   }
 
  private:
@@ -129,12 +137,19 @@ class Interpreter {
     const unsigned taken = lane_.step_count;
 #pragma unroll 1
     for (unsigned move = 0; move < taken; ++move) {
-      if (lane_.moves[move].elements != 0)
-        do_work<type, op>(arguments_, lane_.moves[move], watch_, failed_);
+      if (lane_.moves[move].elements != 0) work_on(lane_.moves[move]);
     }
     if (sync_block_or(failed_)) return 0;
     if (mine != kNone) publish(mine);
     return taken;
+  }
+
+  TUTTI_DEVICE void work_on(const Work& work) {
+    if constexpr (kPlain) {
+      do_work<type, op>(arguments_, work, watch_, failed_);
+    } else {
+      WireBody<wire, op>(arguments_, work, lane_.streams).run();
+    }
   }
 
   /// By the first warp: signals to peers, or waits for theirs, one in each thread.
@@ -203,6 +218,7 @@ class Interpreter {
         // Only read; sources and targets have one type.
         to.at = const_cast<std::byte*>(arguments_.input) + offset;
         to.scale = arguments_.scaled;
+        to.input = true;
         break;
       case plan::Place::kOutput: to.at = arguments_.output + offset; break;
       case plan::Place::kPeerInput:
@@ -219,7 +235,8 @@ class Interpreter {
         to.whole = true;
         break;
     }
-    if (to.whole && arguments_.scaled && at.form == Form::kContribution) to.form = Form::kPartial;
+    if (kPlain && to.whole && arguments_.scaled && at.form == Form::kContribution)
+      to.form = Form::kPartial;
     to.aligned = reinterpret_cast<std::uintptr_t>(to.at) % 16 == 0;
   }
 
@@ -271,6 +288,8 @@ class Interpreter {
     work.elements = static_cast<unsigned>(part.range.count);
     work.take_share(move.chunk % arguments_.shares, arguments_.shares,
                     static_cast<unsigned>(unit_elements(type)));
+    if constexpr (!kPlain)
+      work.element = move.chunk / arguments_.pieces * arguments_.count + part.range.offset;
     work.scaled = scaled;
     work.lined = lined != 0;
     work.plain = (rough | differing) == 0;
@@ -290,6 +309,10 @@ class Interpreter {
   /// Whole units.
   TUTTI_DEVICE static std::uint32_t bytes_in_slot(Form form, unsigned elements) {
     constexpr auto kUnit = static_cast<unsigned>(unit_elements(type));
+    if constexpr (!kPlain) {
+      return static_cast<std::uint32_t>(
+          kernels::encoded_bytes(wire, (elements + kUnit - 1) / kUnit * kUnit));
+    }
     const auto bytes = static_cast<std::uint32_t>(
         form == Form::kPartial ? TypeTraits<type>::kPartialBytes : TypeTraits<type>::kBytes);
     return (elements + kUnit - 1) / kUnit * bytes;
@@ -301,11 +324,11 @@ class Interpreter {
   bool failed_ = false;  // This thread gave up waiting.
 };
 
-template <DataType type, ReduceOp op>
+template <DataType type, ReduceOp op, WireFormat wire = WireFormat::kPlain>
 __global__ void __launch_bounds__(kMostThreads, 1)
     interpret(const __grid_constant__ Arguments arguments) {
   alignas(LaneMemory) __shared__ std::byte lane[sizeof(LaneMemory)];
-  Interpreter<type, op>(arguments, *reinterpret_cast<LaneMemory*>(lane)).run();
+  Interpreter<type, op, wire>(arguments, *reinterpret_cast<LaneMemory*>(lane)).run();
 }
 
 }  // namespace tutti::cuda

@@ -25,7 +25,9 @@
 
 #include "plan/plan.h"
 #include "tutti/detail/device_common.h"
+#include "tutti/detail/wire_codec.h"
 #include "tutti/types.h"
+#include "tutti/wire.h"
 
 namespace tutti::cuda {
 
@@ -47,6 +49,10 @@ inline constexpr unsigned kMostTargets = 16;
 inline constexpr unsigned kMostLocations = kMostSources + kMostTargets;
 /// A block is cut into pieces at multiples of this, in elements: a cache line, as on the host.
 constexpr std::size_t grain_of(DataType type) { return 64 / size_of(type); }
+/// The same in a call with a wire: a block of the wire.
+constexpr std::size_t grain_of(DataType type, WireFormat wire) {
+  return wire == WireFormat::kPlain ? grain_of(type) : kernels::kWireBlock;
+}
 
 // In a line format, a warp has 4 lines, 28 lanes with data.
 inline constexpr unsigned kLineLanes = 8;
@@ -132,7 +138,11 @@ struct alignas(64) BlockState {
   std::uint64_t one_shots = 0;  // One-shot calls so far; their kernel loads this with `calls`.
   Calls calls = {};
   std::uint64_t busy = 0;  // 1: a kernel has the block's rings.
+  /// Block 0's alone is used: the rank's calls with a wire (begin_wire_call), times kWireCall; and
+  /// how many blocks are done with the one that is under way.
+  std::uint64_t wire_calls = 0;
 };
+inline constexpr std::uint64_t kWireCall = 1 << 16;
 
 // A board (calls.h) has the rank that failed, a report of each peer, a line of calls for each lane
 // and peer, and a line of messages for each peer and direction.
@@ -189,6 +199,7 @@ struct Arguments {
   bool scaled = false;         // Contributions are multiplied where they are read, and travel wide.
   bool entry_barrier = false;  // All ranks meet before the first step.
   CallTag tag;
+  bool wire_stochastic = false;  // How a call with a wire rounds (wire.h).
   std::uint32_t board_lanes = 0;
   std::uint32_t page_count = 0;
   const NoteEnds* notes = nullptr;           // By rank; null: all ranks are on one host.
@@ -226,6 +237,9 @@ inline constexpr std::size_t kMostTileElements = std::size_t{1} << 30;
 /// says no. Its argument is an Arguments, its grid has a block for each lane, blocks have whole
 /// warps. Plans that reduce nothing take any operation.
 const void* interpreter_kernel(DataType type, ReduceOp op);
+/// The same for calls with a wire, of float32 over simple slots; null also for the bitwise
+/// operations. The plan sends no partial sums.
+const void* wire_kernel(WireFormat format, ReduceOp op);
 /// The same for the one-shot all-reduce, whose argument is an OneShotArguments.
 const void* one_shot_kernel(DataType type, ReduceOp op);
 /// The same for the two-shot all-reduce over mapped peers, whose argument is an Arguments; its

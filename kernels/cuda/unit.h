@@ -21,6 +21,7 @@ struct Resolved {
   SlotFormat format;  // kSimple: plain data.
   Form form;          // As it lies in memory.
   bool scale;         // A source that is multiplied first.
+  bool input;         // A source that is the rank's input.
   bool whole;         // Plain data that ends with a whole unit, in a slot or scratch.
   bool aligned;       // To 16 bytes.
 };

@@ -278,11 +278,8 @@ tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name) {
 }
 
 tutti_result_t tutti_comm_use_wire(tutti_comm_t comm, const char* name) {
-  return guard(__func__, comm, [&, function = __func__](Communicator&) -> Status {
-    const auto wire = parse_wire(name == nullptr || *name == '\0' ? "plain" : name);
-    if (!wire) return invalid(function, "there is no wire of that name");
-    comm->wire.store(*wire, std::memory_order_relaxed);  // relaxed: it leads to nothing.
-    return ok();
+  return guard(__func__, comm, [&, function = __func__](const Communicator&) {
+    return use_wire(function, name, comm->wire);
   });
 }
 

@@ -83,15 +83,28 @@ struct Arguments {
   const std::size_t* output_offsets = nullptr;
 };
 
+/// Sets a request's wire, if tutti_comm_use_wire or tutti_device_comm_use_wire named one.
+inline void take_wire(const std::atomic<Wire>& wire, Request& asked) {
+  // relaxed: it leads to nothing.
+  if (asked.type == DataType::kFloat32 && !asked.vector_variant)
+    asked.wire = wire.load(std::memory_order_relaxed);
+}
+
+/// Notes the wire that a caller named; kInvalidArgument: there is none of that name.
+inline Status use_wire(const char* function, const char* name, std::atomic<Wire>& wire) {
+  const auto named = parse_wire(name == nullptr || *name == '\0' ? "plain" : name);
+  if (!named) return invalid(function, "there is no wire of that name");
+  wire.store(*named, std::memory_order_relaxed);  // relaxed: it leads to nothing.
+  return ok();
+}
+
 /// Sets a request's algorithm and wire, if tutti_comm_use_algorithm and tutti_comm_use_wire named
 /// some.
 inline void take_choices(tutti_comm_t comm, Request& asked) {
   // acquire: the text that the pointer leads to is there.
   if (const std::string* name = comm->algorithm.load(std::memory_order_acquire); name != nullptr)
     asked.algorithm = *name;
-  // relaxed: it leads to nothing.
-  if (asked.type == DataType::kFloat32 && !asked.vector_variant)
-    asked.wire = comm->wire.load(std::memory_order_relaxed);
+  take_wire(comm->wire, asked);
 }
 
 /// Makes the request in its place: a copy of what was just written would wait for the stores.

@@ -98,6 +98,11 @@ inline void store_release(std::uint64_t* at, std::uint64_t value, Place place = 
 inline std::uint64_t exchange(std::uint64_t* at, std::uint64_t value) {
   return std::exchange(*at, value);
 }
+inline std::uint64_t add(std::uint64_t* at, std::uint64_t value) {
+  const std::uint64_t before = *at;
+  *at += value;
+  return before;
+}
 inline bool waits(Place place = Place::here()) {
   return !recorder->is_without(litmus::place_name("no_wait", place));
 }

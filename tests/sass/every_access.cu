@@ -11,7 +11,7 @@ __global__ void every_access(std::uint64_t* flags, std::byte* data, std::byte* l
   const auto value = load<std::uint64_t>(data);
   store(data + 8, value);
   store_relaxed(flags + 2, exchange(flags + 3, value));
-  store_release(flags + 4, value);
+  store_release(flags + 4, add(flags + 5, value));
   std::uint32_t low = 0, high = 0;
   while (!load_packed(line, 1, 1, low, high)) {
   }

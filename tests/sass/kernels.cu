@@ -5,7 +5,9 @@
 
 namespace tutti::cuda {
 
-template __global__ void interpret<DataType::kFloat32, ReduceOp::kSum>(
+template __global__ void interpret<DataType::kFloat32, ReduceOp::kSum, WireFormat::kPlain>(
+    const __grid_constant__ Arguments);
+template __global__ void interpret<DataType::kFloat32, ReduceOp::kSum, WireFormat::kInt8>(
     const __grid_constant__ Arguments);
 template __global__ void one_shot<DataType::kBfloat16, ReduceOp::kSum>(
     const __grid_constant__ OneShotArguments);

@@ -157,6 +157,42 @@ TEST_CASE("every function with a stream, in a group of all ranks, and in the sec
   }
 }
 
+TEST_CASE("calls in C go over the wire that the communicator was told of") {
+  const Ranks ranks;
+  for (tutti_device_comm_t comm : ranks.comms)
+    REQUIRE(tutti_device_comm_use_wire(comm, "int8") == TUTTI_OK);
+  CHECK(tutti_device_comm_use_wire(ranks.comms[0], "int4") == TUTTI_INVALID_ARGUMENT);
+  CHECK(tutti_device_comm_use_wire(nullptr, "int8") == TUTTI_INVALID_ARGUMENT);
+  std::size_t needed = 0;
+  REQUIRE(tutti_device_comm_explain(ranks.comms[0], "all_reduce", kCount, kType, 0, nullptr, 0,
+                                    &needed) == TUTTI_OK);
+  std::string text(needed, ' ');
+  REQUIRE(tutti_device_comm_explain(ranks.comms[0], "all_reduce", kCount, kType, 0, text.data(),
+                                    text.size(), nullptr) == TUTTI_OK);
+  CHECK(text.find("float32 as int8") != std::string::npos);
+  for (const char* name : {"int8", "plain"}) {
+    Case test = test::all_reduce_of(kCount, kRanks);
+    if (std::string_view(name) == "int8") test.wire = WireFormat::kInt8;
+    test.wire_call = 1;
+    std::vector<std::unique_ptr<DeviceCase>> cases;
+    for (std::size_t rank = 0; rank < kRanks; ++rank)
+      cases.push_back(std::make_unique<DeviceCase>(test, rank, rank == 0 ? 0 : 1, 3));
+    REQUIRE(tutti_group_start() == TUTTI_OK);
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      const Request of = cases[rank]->request();
+      REQUIRE(tutti_device_comm_use_wire(ranks.comms[rank], name) == TUTTI_OK);
+      REQUIRE(tutti_all_reduce_on_stream(ranks.comms[rank], of.input, of.output, of.count, kType,
+                                         TUTTI_SUM, ranks.streams[rank]) == TUTTI_OK);
+    }
+    REQUIRE(tutti_group_end() == TUTTI_OK);
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      REQUIRE(said(cudaStreamSynchronize(ranks.streams[rank])) == "");
+      CHECK(tutti_device_comm_check(ranks.comms[rank]) == TUTTI_OK);
+      CHECK(cases[rank]->compare() == "");
+    }
+  }
+}
+
 /// Puts the rank's number to the next rank's window, behind where it has its own.
 bool puts_around(tutti_device_comm_t comm, float* window, cudaStream_t stream) {
   int rank = 0;

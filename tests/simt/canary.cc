@@ -194,6 +194,17 @@ std::string run_plans(test::DeviceRanks& ranks, const test::Case& test) {
   return "";
 }
 
+/// Encoded slots. To nearest, as both rounds have to have the same result.
+std::string run_wire(test::DeviceRanks& ranks, const test::Case& by_default) {
+  test::Case test = by_default;
+  test.wire = Wire(WireFormat::kInt8, Rounding::kNearest);
+  test.count = 7000;  // Several tiles, of a byte an element.
+  for (const char* algorithm : {"one_shot", "two_shot"}) {
+    if (std::string wrong = run_plan(ranks, test, algorithm); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
 /// Calls over slots of all formats, one after the other.
 std::string run_mixed(test::DeviceRanks& ranks, const test::Case& test) {
   for (const char* algorithm : kAlgorithms) {
@@ -230,6 +241,7 @@ constexpr CanaryCase kCases[] = {{"direct", run_direct},
                                  {"plans_packed", run_plans, kPacked},
                                  {"plans_line", run_plans, kLine},
                                  {"plans_mixed", run_mixed},
+                                 {"wire", run_wire},
                                  {"pages", run_pages},
                                  {"pages_packed", run_pages, kPacked},
                                  {"pages_line", run_pages, kLine},

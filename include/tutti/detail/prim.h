@@ -72,6 +72,16 @@ TUTTI_DEVICE std::uint64_t exchange(std::uint64_t* at, std::uint64_t value) {
                : "memory");
   return before;
 }
+/// Adds to a word in memory of this device and returns what was there. Relaxed: accesses to one
+/// word have an order anyway, and it is of no other memory.
+TUTTI_DEVICE std::uint64_t add(std::uint64_t* at, std::uint64_t value) {
+  std::uint64_t before;
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+               : "=l"(before)
+               : "l"(global(at)), "l"(value)
+               : "memory");
+  return before;
+}
 /// Always true; the simulator may plant a bug in which no thread waits.
 TUTTI_DEVICE bool waits() { return true; }
 

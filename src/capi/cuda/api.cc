@@ -13,6 +13,7 @@
 struct tutti_device_comm {
   explicit tutti_device_comm(tutti::DeviceCommunicator made) : comm(std::move(made)) {}
   tutti::DeviceCommunicator comm;
+  std::atomic<tutti::Wire> wire{tutti::Wire{}};  // What tutti_device_comm_use_wire said last.
 };
 
 namespace tutti::c_api {
@@ -23,6 +24,7 @@ tutti_result_t call(const char* function, tutti_device_comm_t comm, const Argume
   return guard(function, comm, [&](DeviceCommunicator& communicator) -> Status {
     Request request;
     TUTTI_RETURN_IF_ERROR(fill_request(function, communicator, from, request));
+    take_wire(comm->wire, request);
     return communicator.call(request, stream);
   });
 }
@@ -158,6 +160,7 @@ tutti_result_t tutti_device_comm_prepare(tutti_device_comm_t comm, const char* c
     } else {
       TUTTI_TRY(request.reduction, checked_op(name, op));
     }
+    take_wire(comm->wire, request);
     return communicator.prepare(request);
   });
 }
@@ -167,10 +170,17 @@ tutti_result_t tutti_device_comm_explain(tutti_device_comm_t comm, const char* c
                                          size_t size, size_t* needed) {
   return guard(__func__, comm,
                [&, name = __func__](const DeviceCommunicator& communicator) -> Status {
-                 TUTTI_TRY(const auto request, asked_about(name, collective, count, type, root));
+                 TUTTI_TRY(auto request, asked_about(name, collective, count, type, root));
+                 take_wire(comm->wire, request);
                  TUTTI_TRY(const std::string all, communicator.explain(request));
                  return hand_out(name, all, text, size, needed);
                });
+}
+
+tutti_result_t tutti_device_comm_use_wire(tutti_device_comm_t comm, const char* name) {
+  return guard(__func__, comm, [&, function = __func__](const DeviceCommunicator&) {
+    return use_wire(function, name, comm->wire);
+  });
 }
 
 // ---- Collectives ----

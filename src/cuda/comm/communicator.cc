@@ -20,11 +20,6 @@ std::int64_t integer_scale_of(double scale) {
 }  // namespace
 
 Status DeviceCommunicator::State::check(const Request& request) const {
-  if (!request.wire.is_plain())
-    return Error{Code::kUnsupported,
-                 fmt::format("{}: on devices values travel as they are, not as {}",
-                             to_string(request.collective), to_string(request.wire)),
-                 rank.me};
   const bool reduces_vector = request.vector_variant && reduces(request.collective);
   if (reduces_vector || !request.algorithm.empty()) {
     return Error{Code::kUnsupported,
@@ -39,6 +34,16 @@ Status DeviceCommunicator::State::check(const Request& request) const {
   return health.failure();
 }
 
+Request with_wire(Request request, const Settings& settings) {
+  exec::Call call;
+  call.collective = request.collective;
+  call.type = request.type;
+  call.op = request.reduction.op;
+  if (request.wire.is_plain() && !request.vector_variant && takes_wire(call))
+    request.wire = settings.wire;
+  return request;
+}
+
 const exec::CudaCall& DeviceCommunicator::State::call_of(const Request& request) {
   exec::CudaCall& call = next_call;
   call.type = request.type;
@@ -49,6 +54,7 @@ const exec::CudaCall& DeviceCommunicator::State::call_of(const Request& request)
   call.scale = request.reduction.scale;
   call.integer_scale = integer_scale_of(call.scale);
   call.scale_at = request.device_scale;
+  call.wire = request.wire;
   memory.add_peers(request, call);
   return call;
 }
@@ -160,19 +166,20 @@ int DeviceCommunicator::rank_count() const { return state_->rank.rank_count; }
 int DeviceCommunicator::device() const { return state_->rank.device; }
 
 Status DeviceCommunicator::call(const Request& request, Stream stream) {
-  TUTTI_RETURN_IF_ERROR(state_->check(request));
-  if (request.vector_variant) return state_->start_uneven(request, cuda_stream(stream));
-  if (request.count == 0) return ok();
+  const Request asked = with_wire(request, state_->rank.settings);
+  TUTTI_RETURN_IF_ERROR(state_->check(asked));
+  if (asked.vector_variant) return state_->start_uneven(asked, cuda_stream(stream));
+  if (asked.count == 0) return ok();
   if (in_group()) {
-    add_to_group(*state_, request, cuda_stream(stream));
+    add_to_group(*state_, asked, cuda_stream(stream));
     return ok();
   }
-  TUTTI_RETURN_IF_ERROR(state_->prepare(request));
-  return state_->launch(request, cuda_stream(stream));
+  TUTTI_RETURN_IF_ERROR(state_->prepare(asked));
+  return state_->launch(asked, cuda_stream(stream));
 }
 
 Status DeviceCommunicator::prepare(const Request& request) {
-  const Request asked = with_buffers(request);
+  const Request asked = with_wire(with_buffers(request), state_->rank.settings);
   TUTTI_RETURN_IF_ERROR(state_->check(asked));
   return request.count == 0 || request.vector_variant ? ok() : state_->prepare(asked);
 }

@@ -49,6 +49,7 @@ std::uint64_t hash_of(const Settings& settings) {
       .add(settings.slot_bytes)
       .add(settings.slot_count)
       .add(settings.gpudirect)
+      .add(to_string(settings.wire))
       .value();
 }
 
@@ -233,8 +234,8 @@ Result<std::vector<DeviceInfo>> meet(DeviceRank& self) {
     if (all[rank].settings == mine.settings) continue;
     return Error{Code::kMismatch,
                  fmt::format("rank {} has other settings; TUTTI_ALGORITHM, TUTTI_CONTRACT, "
-                             "TUTTI_LANES, TUTTI_SLOT_BYTES, TUTTI_SLOT_COUNT and TUTTI_GPUDIRECT "
-                             "must be alike on all ranks",
+                             "TUTTI_LANES, TUTTI_SLOT_BYTES, TUTTI_SLOT_COUNT, TUTTI_GPUDIRECT and "
+                             "TUTTI_WIRE must be alike on all ranks",
                              rank),
                  self.me, Rank{static_cast<int>(rank)}};
   }

@@ -28,7 +28,7 @@ std::string shape_in_words(const plan::Shape& shape) {
 void add_faster(planner::CallExplanation& all, const planner::Request& request,
                 const planner::DeviceMachine& machine) {
   const plan::Shape& shape = request.shape;
-  if (request.mapped != plan::Mapped(true)) {
+  if (request.mapped != plan::Mapped(true) && request.wire.is_plain()) {
     planner::Request registered = request;
     registered.mapped = planner::device_maps(shape.collective, machine);
     all.add_faster("memory that is registered (register_memory)",
@@ -39,6 +39,7 @@ void add_faster(planner::CallExplanation& all, const planner::Request& request,
         planner::device_request(shape.collective, shape.root, Contract::kRelaxed, machine);
     relaxed.bytes = request.bytes;
     relaxed.mapped = request.mapped;
+    relaxed.wire = request.wire;
     all.add_faster("the relaxed contract", planner::device_candidates(relaxed, machine));
   }
 }
@@ -55,9 +56,10 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
   const std::string from =
       rank.topology.why_not.empty() ? "; from: " + rank.topology.source : std::string();
   const std::string heading = fmt::format(
-      "{} of {} bytes ({} x {}), as of {}, between {} ranks on devices{}, contract {}{}",
-      to_string(request.collective), bytes, request.count, to_string(request.type), asked.bytes,
-      rank.rank_count, shape_in_words(asked.shape),
+      "{} of {} bytes ({} x {}{}), as of {}, between {} ranks on devices{}, contract {}{}",
+      to_string(request.collective), bytes, request.count, to_string(request.type),
+      request.wire.is_plain() ? "" : " as " + to_string(request.wire), asked.bytes, rank.rank_count,
+      shape_in_words(asked.shape),
       asked.contract == Contract::kRelaxed ? "relaxed" : "deterministic", from);
   TUTTI_RETURN_IF_ERROR(plans.find_eager_limit(request));
   if (plans.is_eager(request))
@@ -99,7 +101,7 @@ Result<std::string> DeviceCommunicator::State::explain(const Request& request) {
 }
 
 Result<std::string> DeviceCommunicator::explain(const Request& request) const {
-  return state_->explain(with_buffers(request));
+  return state_->explain(with_wire(with_buffers(request), state_->rank.settings));
 }
 
 }  // namespace tutti

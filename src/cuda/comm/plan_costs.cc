@@ -7,6 +7,7 @@
 #include "cuda/mesh/suits.h"
 #include "kernels/cuda/interpreter.h"
 #include "plan/chunks.h"
+#include "plan/structure.h"
 #include "planner/kernel_phases.h"
 #include "planner/kernel_shape.h"
 
@@ -56,9 +57,11 @@ Recipe copies_recipe(const Algorithm& algorithm, const Request& request) {
 }
 
 bool may_be_taken(const Algorithm& algorithm, const Request& request) {
-  return algorithm.applies(request.shape) &&
-         (request.contract == Contract::kRelaxed ||
-          algorithm.contract(request.shape) == Contract::kDeterministic);
+  if (!algorithm.applies(request.shape)) return false;
+  if (request.contract != Contract::kRelaxed &&
+      algorithm.contract(request.shape) != Contract::kDeterministic)
+    return false;
+  return request.wire.is_plain() || !plan::sends_partials(build(algorithm, request.shape));
 }
 
 }  // namespace
@@ -83,6 +86,8 @@ std::optional<std::string> DevicePlanCosts::multicast_refusal(const Request& req
   const bool sums =
       collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
   if (multicast_ == nullptr || (!gathers && !sums)) return std::nullopt;
+  if (!request.wire.is_plain())
+    return "switches don't encode; " + to_string(request.wire) + " takes a plan";
   const bool canonical = sums && request.contract == Contract::kDeterministic;
   if (canonical && collective == Collective::kReduceScatter)
     return "switches add up in an order of their own (relaxed)";
@@ -207,7 +212,9 @@ std::vector<DevicePlanCosts::Layout> DevicePlanCosts::layouts_of(const Algorithm
   for (std::size_t i = 0, mapped = request.mapped ? kinds.size() : 0; i < mapped; ++i)
     kinds.push_back({.ordered = kinds[i].ordered});
   for (const cuda::RingSet& set : machine_.flagged) {
-    if (!flagged_.contains(set.format) || request.bytes > kKernelShape.most_flagged_bytes) continue;
+    if (!flagged_.contains(set.format) || request.bytes > kKernelShape.most_flagged_bytes ||
+        !request.wire.is_plain())
+      continue;
     for (const bool ordered : {false, true}) {
       const std::size_t orders = orders_on(algorithm, request, ordered).size();
       if (ordered && orders < 2) continue;

@@ -6,15 +6,18 @@
 #include "cuda/mesh/copy_engines.h"
 #include "exec/lane.h"
 #include "plan/text/lanes.h"
+#include "tutti/detail/wire_codec.h"
 
 namespace tutti {
 namespace {
 
-/// The bytes of the larger of input and output.
+/// The bytes of the larger of input and output, as they travel.
 std::size_t message_bytes(const Request& request, int rank_count) {
   const CollectiveTraits traits = traits_of(request.collective);
   const bool each = traits.input_each || traits.output_each;
-  return request.count * size_of(request.type) * static_cast<std::size_t>(each ? rank_count : 1);
+  const std::size_t elements = request.count * static_cast<std::size_t>(each ? rank_count : 1);
+  return request.wire.is_plain() ? elements * size_of(request.type)
+                                 : kernels::encoded_bytes(request.wire.format, elements);
 }
 
 int root_of(const Request& request) {
@@ -25,6 +28,11 @@ int root_of(const Request& request) {
 std::string plan_in_words(const Algorithm& algorithm, const plan::Plan& plan) {
   const std::string order = plan.name.find("+order") != std::string::npos ? "+order" : "";
   return std::string(algorithm.name) + order + (plan.name.ends_with("+direct") ? "+direct" : "");
+}
+
+/// " as int8", if the call has a wire.
+std::string wire_in_words(const Request& request) {
+  return request.wire.is_plain() ? "" : " as " + to_string(request.wire);
 }
 
 /// Which trees a plan is along, if any: " along 2 trees".
@@ -39,6 +47,7 @@ std::string trees_in_words(const Algorithm& algorithm, plan::Shape shape) {
 
 bool PlanCache::fits_one_shot(const Request& request) const {
   return request.collective == Collective::kAllReduce && rank_.eager && !rank_.staged &&
+         request.wire.is_plain() &&
          request.count <= rank_.mesh->one_shot_elements(request.type, request.reduction.op);
 }
 
@@ -56,7 +65,8 @@ Status PlanCache::find_eager_limit(const Request& request) {
 
 PlanCache::RouteKey PlanCache::key_of(const Request& request, plan::Mapped mapped) const {
   return {request.collective, root_of(request),
-          planner::device_size_class(message_bytes(request, rank_.rank_count)), mapped};
+          planner::device_size_class(message_bytes(request, rank_.rank_count)), mapped,
+          request.wire.format};
 }
 
 planner::Request PlanCache::planner_request(const Request& request, plan::Mapped mapped) {
@@ -68,6 +78,7 @@ planner::Request PlanCache::planner_request(const Request& request, plan::Mapped
   planner::Request asked = known->second;
   asked.bytes = message_bytes(request, rank_.rank_count);
   asked.mapped = mapped;
+  asked.wire = request.wire;
   return asked;
 }
 
@@ -101,7 +112,7 @@ Result<PlanCache::Route> PlanCache::make_route(const Request& request, plan::Map
   bool multimem = false;
   for (const planner::Candidate& one : plans) {
     const std::string what = fmt::format(
-        "  {} up to {} bytes{}: ", to_string(request.collective),
+        "  {}{} up to {} bytes{}: ", to_string(request.collective), wire_in_words(request),
         planner::device_size_class(asked.bytes),
         has_root(request.collective) ? fmt::format(", root {}", request.root.value) : "");
     if (one.multicast) {  // A plan follows, for the calls that kernels can't do so.

@@ -49,8 +49,8 @@ class PlanCache {
   std::string choices() const;
 
  private:
-  // Root, class of sizes; what peers map of the buffers.
-  using RouteKey = std::tuple<Collective, int, std::size_t, plan::Mapped>;
+  // Root, class of sizes; what peers map of the buffers, and how values travel.
+  using RouteKey = std::tuple<Collective, int, std::size_t, plan::Mapped, WireFormat>;
   /// Whether the one-shot kernel can take the call.
   bool fits_one_shot(const Request& request) const;
   RouteKey key_of(const Request& request, plan::Mapped mapped) const;

@@ -271,10 +271,12 @@ RegisteredMemory::Place RegisteredMemory::place_at(const void* buffer, std::size
 }
 
 /// In place, a rank's block of the buffer that has all is not in the same place on all ranks, so
-/// only the whole is mapped; and where every block is exchanged for another one, none is.
+/// only the whole is mapped; and where every block is exchanged for another one, none is. Nor is
+/// any in a call with a wire: only slots are encoded.
 RegisteredMemory::Place RegisteredMemory::place_of(const Request& request, bool input) const {
   const plan::Mapped maps = planner::device_maps(request.collective, rank_.machine);
   if (list_.empty() || rank_.rank_count == 1 || !(input ? maps.inputs : maps.outputs)) return {};
+  if (!request.wire.is_plain()) return {};
   const CollectiveTraits traits = traits_of(request.collective);
   const bool each = input ? traits.input_each : traits.output_each;
   const bool other_each = input ? traits.output_each : traits.input_each;

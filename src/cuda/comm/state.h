@@ -123,6 +123,9 @@ struct DeviceCommunicator::State {
   std::optional<exec::CudaMultimem> multimem_of(const Request& request) const;
 };
 
+/// The request as Settings::wire says that it goes.
+Request with_wire(Request request, const Settings& settings);
+
 /// The request with some buffers, whatever they will be, where it has none.
 inline Request with_buffers(Request request) {
   static std::byte somewhere[2];

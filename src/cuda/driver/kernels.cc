@@ -28,6 +28,10 @@ std::set<const void*> all_kernels() {
 #undef TUTTI_REDUCE_OP
   };
   std::set<const void*> kernels = {cuda::messages_kernel(), cuda::reach_kernel()};
+  for (const WireFormat wire :
+       {WireFormat::kFloat16, WireFormat::kBfloat16, WireFormat::kInt8, WireFormat::kFloat8}) {
+    for (const ReduceOp op : kOps) kernels.insert(cuda::wire_kernel(wire, op));
+  }
   for (const DataType type : kTypes) {
     kernels.insert({cuda::rms_norm_kernel(type), cuda::sgd_kernel(type)});
     for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather}) {

@@ -6,6 +6,7 @@
 #include "cuda/mesh/mesh.h"
 #include "exec/lane.h"
 #include "plan/partition.h"
+#include "tutti/detail/wire_codec.h"
 
 namespace tutti::exec {
 
@@ -26,6 +27,7 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call, CudaCallN
   name.op = call.op;
   name.count = call.count;
   name.places = call.places;
+  name.wire = call.wire;
   arguments.tag = tag_of(name);
   arguments.scaled = call.op == ReduceOp::kPreMulSum;
   return arguments;
@@ -44,6 +46,21 @@ Status CudaMesh::add_peers(const CudaCall& call, bool inputs, bool outputs, Argu
   return ok();
 }
 
+std::size_t CudaMesh::tile_elements(const CudaPlan& plan, const CudaCall& call,
+                                    const Arguments& arguments) {
+  if (!plan.tiled_) return cuda::kMostTileElements;
+  if (call.wire.is_plain()) {
+    const std::size_t unit = cuda::unit_elements(call.type);
+    const Form widest = plan.partials_ || arguments.scaled ? Form::kPartial : Form::kResult;
+    const std::size_t unit_bytes = unit * element_bytes(call.type, widest);
+    return cuda::units_in_slot(arguments.format, arguments.slot_bytes, unit_bytes) * unit;
+  }
+  const std::size_t fits = kernels::encoded_elements(call.wire.format, arguments.slot_bytes);
+  if (!plan.scratch_) return fits;  // A slot of 1024 bytes, the least, holds several blocks.
+  const std::size_t values = arguments.scratch_bytes / sizeof(float);  // Scratch is not encoded.
+  return std::min(fits, values / kernels::kWireBlock * kernels::kWireBlock);
+}
+
 cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const {
   const auto me = static_cast<std::size_t>(rank);
   CudaCallName name;
@@ -57,27 +74,33 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaPlan& plan, const Cud
   arguments.scratch = own.memory.data() + own.scratch_at;
   arguments.scratch_bytes = arguments.slot_bytes;
   arguments.pieces = plan.pieces_;
-  arguments.shares =
-      plan.tiled_ ? 1 : std::gcd(plan.pieces_, static_cast<std::uint32_t>(plan.lanes_));
+  if (!plan.tiled_ && call.wire.is_plain())
+    arguments.shares = std::gcd(plan.pieces_, static_cast<std::uint32_t>(plan.lanes_));
   arguments.scaled &= reduces(plan.shape_.collective);
   arguments.entry_barrier = plan.entry_barrier_;
-
-  const std::size_t unit = cuda::unit_elements(call.type);
-  const Form widest = plan.partials_ || arguments.scaled ? Form::kPartial : Form::kResult;
-  const std::size_t unit_bytes = unit * element_bytes(call.type, widest);
-  arguments.tile_elements =
-      plan.tiled_ ? cuda::units_in_slot(arguments.format, arguments.slot_bytes, unit_bytes) * unit
-                  : cuda::kMostTileElements;
-  const std::size_t largest =
-      plan::piece_of(call.count, arguments.pieces / arguments.shares, 0, cuda::grain_of(call.type))
-          .count;
+  arguments.wire_stochastic = call.wire.rounding == Rounding::kStochastic;
+  arguments.tile_elements = tile_elements(plan, call, arguments);
+  const std::size_t largest = plan::piece_of(call.count, arguments.pieces / arguments.shares, 0,
+                                             cuda::grain_of(call.type, call.wire.format))
+                                  .count;
   arguments.tiles = (largest + arguments.tile_elements - 1) / arguments.tile_elements;
   return arguments;
 }
 
+Status CudaMesh::check_wire(const CudaPlan& plan, const CudaCall& call) {
+  if (call.wire.is_plain()) return ok();
+  const bool peers = plan.reads_peers_ || plan.writes_peers_;
+  if (call.type == DataType::kFloat32 && !plan.set_ && !peers) return ok();
+  return Error{Code::kUnsupported,
+               "a call as " + to_string(call.wire) + " is of float32, and goes over simple slots"};
+}
+
 Status CudaMesh::launch(int rank, const CudaPlan& plan, const CudaCall& call, cudaStream_t stream) {
   const bool reduces_any = reduces(plan.shape_.collective);
-  const void* kernel = cuda::interpreter_kernel(call.type, reduces_any ? call.op : ReduceOp::kSum);
+  const ReduceOp op = reduces_any ? call.op : ReduceOp::kSum;
+  TUTTI_RETURN_IF_ERROR(check_wire(plan, call));
+  const void* kernel = call.wire.is_plain() ? cuda::interpreter_kernel(call.type, op)
+                                            : cuda::wire_kernel(call.wire.format, op);
   if (kernel == nullptr) {
     return Error{Code::kUnsupported, std::string(to_string(call.op)) + " takes no " +
                                          std::string(to_string(call.type))};

@@ -160,6 +160,7 @@ Result<CudaPlan> CudaMesh::load(const plan::Plan& plan,
   loaded.entry_barrier_ = plan.entry_barrier;
   loaded.tiled_ = is_tiled(plan);
   loaded.partials_ = has_partials(plan);
+  loaded.scratch_ = has_place(plan, plan::Place::kScratch);
   loaded.reads_peers_ = has_place(plan, plan::Place::kPeerInput);
   loaded.writes_peers_ = has_place(plan, plan::Place::kPeerOutput);
   loaded.ranks_.resize(ranks);

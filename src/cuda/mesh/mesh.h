@@ -27,6 +27,7 @@
 #include "kernels/cuda/interpreter.h"
 #include "plan/plan.h"
 #include "tutti/result.h"
+#include "tutti/wire.h"
 
 namespace tutti::exec {
 
@@ -41,6 +42,7 @@ class CudaPlan {
   std::uint32_t pieces_ = 1;
   std::uint32_t lanes_ = 1;
   bool entry_barrier_ = false, tiled_ = false, partials_ = false;
+  bool scratch_ = false;            // Some rank has some; all have tiles of one size.
   std::optional<std::size_t> set_;  // In CudaMeshOptions::more; none: the mesh's own rings.
   bool reads_peers_ = false, writes_peers_ = false;  // Their inputs, and their outputs.
   struct OfRank {
@@ -64,6 +66,7 @@ struct CudaCall {
   double scale = 1;
   std::int64_t integer_scale = 1;
   const void* scale_at = nullptr;  // In the device's memory: goes before the two above.
+  Wire wire;  // For float32 and simple slots; the plan touches no peer's buffers.
   /// A hash of where its buffers are in registered memory, alike on all ranks; 0: nowhere.
   std::uint64_t places = 0;
 };
@@ -147,7 +150,8 @@ class CudaMesh {
   Result<CudaPlan> load(const plan::Plan& plan, std::optional<cuda::SlotFormat> format = {}) const;
 
   /// Starts rank `rank`'s part on a stream of its device. The plan and the mesh have to outlive it.
-  /// One thread at a time for each rank.
+  /// One thread at a time for each rank. kUnsupported: an operation or a wire that kernels don't
+  /// take.
   Status launch(int rank, const CudaPlan& plan, const CudaCall& call, cudaStream_t stream);
 
   /// The same for messages: all of the list go at a time, those of one peer and direction in their
@@ -184,6 +188,9 @@ class CudaMesh {
   Result<std::optional<std::size_t>> set_of(std::optional<cuda::SlotFormat> format) const;
   cuda::Arguments arguments_of(int rank, const CudaCall& call, CudaCallName name = {}) const;
   cuda::Arguments arguments_of(int rank, const CudaPlan& plan, const CudaCall& call) const;
+  static Status check_wire(const CudaPlan& plan, const CudaCall& call);
+  static std::size_t tile_elements(const CudaPlan& plan, const CudaCall& call,
+                                   const cuda::Arguments& arguments);
   static Status add_peers(const CudaCall& call, bool inputs, bool outputs,
                           cuda::Arguments& arguments);
   unsigned blocks_for(std::size_t count, DataType type) const;

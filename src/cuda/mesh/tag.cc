@@ -55,7 +55,8 @@ Error differs(int teller, int peer, const Report& report) {
 
 }  // namespace
 
-// Words: kind, collective, type, operation and root, a few bits each; the count; 16 bits of places.
+// Words: kind, collective, type, operation, root and wire, a few bits each; the count; 16 bits of
+// places.
 
 cuda::CallTag tag_of(const CudaCallName& name) {
   const bool collective = name.kind == CudaCallName::kCollective;
@@ -66,7 +67,8 @@ cuda::CallTag tag_of(const CudaCallName& name) {
   };
   cuda::CallTag tag;
   tag.words[0] = bits(name.kind, 0) | bits(collective ? name.collective : Collective{}, 4) |
-                 bits(name.type, 8) | bits(op, 16) | bits(root, 20);
+                 bits(name.type, 8) | bits(op, 16) | bits(root, 20) | bits(name.wire.format, 28) |
+                 bits(name.wire.rounding, 31);
   tag.words[1] = low(name.count);
   tag.words[2] = low(name.count >> 32) & 0xffff;
   if (name.places != 0) tag.words[2] |= bits(mix(name.places) | 1, 16);
@@ -94,6 +96,7 @@ std::string in_words(const cuda::KnownCall& call) {
     known.type = type;
     known.op = op;
     known.root = static_cast<int>(word >> 20 & 255);
+    known.set(Wire(static_cast<WireFormat>(word >> 28 & 7), static_cast<Rounding>(word >> 31)));
     return what + describe_call(pack(known), count);
   }
   what += kind == CudaCallName::kRmsNorm ? "all_reduce_rms_norm of " : "sgd_step of ";

@@ -7,6 +7,7 @@
 #include "kernels/cuda/interpreter.h"
 #include "tutti/result.h"
 #include "tutti/types.h"
+#include "tutti/wire.h"
 
 namespace tutti::exec {
 
@@ -24,6 +25,7 @@ struct CudaCallName {
   DataType type = DataType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
+  Wire wire = {};
   std::uint64_t count = 0;   // Elements, or bytes of a message.
   std::uint64_t places = 0;  // A hash of where its buffers are in registered memory.
 };

@@ -61,7 +61,7 @@ TEST_CASE("ranks that don't fit each other are told so, all of them") {
   Settings direct = small_settings();
   direct.gpudirect = "on";
   for (const std::string& text : create_all({small_settings(), direct}, {0, 1}))
-    CHECK(has(text, "TUTTI_GPUDIRECT must be alike"));
+    CHECK(has(text, "TUTTI_GPUDIRECT and TUTTI_WIRE must be alike"));
   for (const std::string& text : create_all({small_settings(), small_settings()}, {0, 99}))
     CHECK(has(text, "there is no device 99; this process sees 8"));
   // The rank that sees it first tells the others.

@@ -67,6 +67,7 @@ inline Request request_of(const Case& test, std::size_t rank,
   request.reduction = Reduction(test.op);
   request.reduction.scale = scale_of(static_cast<int>(rank));
   request.root = Rank{test.root};
+  request.wire = test.wire;
   return request;
 }
 

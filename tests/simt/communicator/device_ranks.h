@@ -206,6 +206,7 @@ class DeviceRanks {
     call.output = buffers[rank]->output;
     call.scale = scale_of(static_cast<int>(rank));
     call.integer_scale = static_cast<std::int64_t>(call.scale);
+    call.wire = test.wire;
     for (const auto& peer : buffers) {
       call.peer_inputs.push_back(peer->input);
       call.peer_outputs.push_back(peer->output);
@@ -231,7 +232,9 @@ class DeviceRanks {
   }
   static std::string compare(const Case& test, std::size_t rank, const std::vector<Buffer>& inputs,
                              const Buffer& got) {
-    const Buffer want = expected(test, static_cast<int>(rank), inputs);
+    const Buffer want = test.wire.is_plain()
+                            ? expected(test, static_cast<int>(rank), inputs)
+                            : expected_on_wire(test, static_cast<int>(rank), inputs);
     const auto differs = std::mismatch(want.begin(), want.end(), got.begin());
     if (differs.first == want.end()) return "";
     return test.to_string() + ": rank " + std::to_string(rank) + " differs at byte " +
