@@ -69,7 +69,7 @@ class Running {
   Call call_;
   int number_, me_, ranks_;
   bool in_place_ = false;
-  std::vector<std::size_t> in_counts_, out_counts_;  // Of each block.
+  std::vector<std::size_t> in_counts_, out_counts_;  // Elements, by block.
   Buffer in_, out_;
 };
 

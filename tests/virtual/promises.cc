@@ -190,7 +190,7 @@ std::string check(int rank, const CallReport& call) {
   const Parameters& run = world->parameters;
   const Time deadline = static_cast<Time>(run.timeout_ms) * kMilli;
   if (!call.done) return say(rank, call, "it has not returned");
-  // Data between hosts have no proof of their sender (SECURITY.md): who can change packets can
+  // Data between hosts have no proof of their sender (SECURITY.md): whatever changes packets can
   // change results, and what is written where in the region; but nothing else.
   if (call.wrong && rank != run.odd_rank && !world->data_hit)
     return say(rank, call, "it is ok, but the result is wrong");
