@@ -1,6 +1,7 @@
 // File: comm/watching.h: while a rank joins, it and the others hear of each other's end.
 #pragma once
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,19 +13,22 @@
 namespace tutti {
 
 /// A copy of the configuration with a `look` that returns why the job has failed, once the
-/// rendezvous knows. A rank that connects waits for all others, and one of them may have ended.
-/// `rendezvous` has to outlive the copy. One thread.
+/// rendezvous knows, from then on always. A rank that connects waits for all others, and one of
+/// them may have ended. `rendezvous` has to outlive the copy. One thread.
 inline CommunicatorConfig watching(CommunicatorConfig comm_config, Rendezvous& rendezvous,
                                    std::string_view name) {
   using std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPause{100};  // A look may be a request over TCP.
   comm_config.look = [&rendezvous, key = std::string(name) + "/look",
-                      next = steady_clock::now() + kPause]() mutable -> Status {
+                      next = steady_clock::now() + kPause,
+                      why = std::optional<Error>()]() mutable -> Status {
+    if (why) return *why;
     if (steady_clock::now() < next) return ok();
     // No rank puts that key. If the deadline has not passed, every rendezvous looks for deaths.
-    const auto told = rendezvous.get(key, Deadline::after(std::chrono::milliseconds(1)));
+    auto told = rendezvous.get(key, Deadline::after(std::chrono::milliseconds(1)));
     next = steady_clock::now() + kPause;
-    return told || told.error().code == Code::kTimeout ? ok() : Status(told.error());
+    if (!told && told.error().code != Code::kTimeout) why = std::move(told.error());
+    return why ? Status(*why) : ok();
   };
   return comm_config;
 }

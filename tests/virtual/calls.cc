@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <span>
 
 namespace tutti::virt {
 namespace {
@@ -9,17 +11,45 @@ namespace {
 bool one_gets(Collective what) {
   return what == Collective::kReduce || what == Collective::kGather;
 }
-std::size_t blocks_in(Collective what, std::size_t ranks) {
-  return what == Collective::kReduceScatter || what == Collective::kScatter ||
-                 what == Collective::kAllToAll
-             ? ranks
-             : 1;
+/// Elements of the block that goes from one rank to another, or that the two have in a reduction.
+std::size_t count_of(const Call& call, int from, int to) {
+  if (!call.varied) return call.count;
+  return call.count * (static_cast<std::size_t>(from * 7 + to * 3 + call.root) % 5) / 4;
 }
-std::size_t blocks_out(Collective what, std::size_t ranks) {
-  return what == Collective::kAllGather || what == Collective::kGather ||
-                 what == Collective::kAllToAll
-             ? ranks
-             : 1;
+
+/// The blocks of rank `me`'s input.
+std::vector<std::size_t> counts_in(const Call& call, int me, int ranks) {
+  std::vector<std::size_t> counts;
+  switch (call.collective) {
+    case Collective::kAllGather: return {count_of(call, me, 0)};
+    case Collective::kAllToAll:
+      for (int to = 0; to < ranks; ++to) counts.push_back(count_of(call, me, to));
+      return counts;
+    case Collective::kReduceScatter:
+    case Collective::kScatter:
+      for (int to = 0; to < ranks; ++to) counts.push_back(count_of(call, 0, to));
+      return counts;
+    default: return {call.count};
+  }
+}
+
+std::vector<std::size_t> counts_out(const Call& call, int me, int ranks) {
+  std::vector<std::size_t> counts;
+  switch (call.collective) {
+    case Collective::kReduceScatter: return {count_of(call, 0, me)};
+    case Collective::kAllToAll:
+      for (int from = 0; from < ranks; ++from) counts.push_back(count_of(call, from, me));
+      return counts;
+    case Collective::kAllGather:
+    case Collective::kGather:
+      for (int from = 0; from < ranks; ++from) counts.push_back(count_of(call, from, 0));
+      return counts;
+    default: return {call.count};
+  }
+}
+
+std::size_t sum_of(std::span<const std::size_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
 int reduced(const Call& call, int number, int ranks, std::size_t i) {
@@ -31,26 +61,6 @@ int reduced(const Call& call, int number, int ranks, std::size_t i) {
     if (call.op == ReduceOp::kMin) value = std::min(value, next);
   }
   return value;
-}
-
-/// What element `i` of the output has to be.
-int expected(const Call& call, int number, int me, int ranks, std::size_t i) {
-  const std::size_t count = call.count, block = count == 0 ? 0 : i / count,
-                    at = count == 0 ? 0 : i % count;
-  switch (call.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce: return reduced(call, number, ranks, i);
-    case Collective::kReduceScatter:
-      return reduced(call, number, ranks, static_cast<std::size_t>(me) * count + i);
-    case Collective::kAllGather:
-    case Collective::kGather: return value_of(number, static_cast<int>(block), at);
-    case Collective::kBroadcast: return value_of(number, call.root, i);
-    case Collective::kScatter:
-      return value_of(number, call.root, static_cast<std::size_t>(me) * count + i);
-    case Collective::kAllToAll:
-      return value_of(number, static_cast<int>(block), static_cast<std::size_t>(me) * count + at);
-  }
-  return 0;
 }
 
 }  // namespace
@@ -87,6 +97,7 @@ std::vector<Call> script(const Parameters& run) {
     call.registered = random.one_in(3) || run.mapped;
     call.in_place = random.one_in(4);
     call.on_part = parted && random.one_in(2);
+    call.varied = has_variant(call.collective) && random.one_in(3);
     if (call.what == What::kRepeats) {
       call.count = 1 + call.count % 64;
       call.times = static_cast<int>(2 + random.below(run.repeats ? 12 : 6));
@@ -121,6 +132,18 @@ bool is_reduction(Collective what) {
          what == Collective::kReduce;
 }
 
+bool has_variant(Collective what) {
+  return what == Collective::kAllGather || what == Collective::kReduceScatter ||
+         what == Collective::kAllToAll;
+}
+
+bool is_empty(const Call& call, int ranks) {
+  if (!call.varied) return call.count == 0;
+  std::size_t all = 0;
+  for (int rank = 0; rank < ranks; ++rank) all += sum_of(counts_in(call, rank, ranks));
+  return all == 0;
+}
+
 Buffer::Buffer(std::size_t bytes, bool registered) : bytes_(std::max<std::size_t>(bytes, 4)) {
   if (registered) {
     if (auto made = mem_alloc(bytes_); made) mapped_ = static_cast<std::byte*>(*made);
@@ -145,18 +168,17 @@ Running::Running(const Call& call, int number, int me, int ranks)
       number_(number),
       me_(me),
       ranks_(ranks),
-      in_(4 * call.count * blocks_in(call.collective, static_cast<std::size_t>(ranks)),
-          call.registered),
-      out_(4 * call.count * blocks_out(call.collective, static_cast<std::size_t>(ranks)),
-           call.registered) {
+      in_counts_(counts_in(call, me, ranks)),
+      out_counts_(counts_out(call, me, ranks)),
+      in_(4 * sum_of(in_counts_), call.registered),
+      out_(4 * sum_of(out_counts_), call.registered) {
   in_place_ = call.in_place && call.collective == Collective::kAllReduce;
   renew(number);
 }
 
 void Running::renew(int number) {
   number_ = number;
-  const std::size_t elements =
-      call_.count * blocks_in(call_.collective, static_cast<std::size_t>(ranks_));
+  const std::size_t elements = sum_of(in_counts_);
   for (std::size_t i = 0; i < elements; ++i)
     put(in_.data(), call_.type, i, value_of(number, me_, i));
   if (in_place_ && call_.count > 0) std::memcpy(out_.data(), in_.data(), 4 * call_.count);
@@ -171,15 +193,48 @@ Request Running::request() {
   request.type = call_.type;
   request.reduction = call_.op;
   request.root = Rank{call_.root};
+  if (!call_.varied) return request;
+  request.vector_variant = true;
+  if (in_counts_.size() == 1) request.count = in_counts_[0];
+  if (out_counts_.size() == 1) request.count = out_counts_[0];
+  if (call_.collective != Collective::kAllGather) request.input_blocks.counts = in_counts_;
+  if (call_.collective != Collective::kReduceScatter) request.output_blocks.counts = out_counts_;
   return request;
+}
+
+/// Whether a block of the output, which lies at `data`, is what it has to be.
+bool Running::right_block(std::size_t block, const std::byte* data) const {
+  const int from = static_cast<int>(block);
+  const auto before = [&](int rank) {  // Elements of that rank's input before this rank's block.
+    const auto counts = counts_in(call_, rank, ranks_);
+    return sum_of(std::span(counts).first(static_cast<std::size_t>(me_)));
+  };
+  int source = from;  // Negative: all ranks' elements, reduced.
+  std::size_t start = 0;
+  switch (call_.collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce: source = -1; break;
+    case Collective::kReduceScatter: source = -1, start = before(me_); break;
+    case Collective::kAllGather:
+    case Collective::kGather: break;
+    case Collective::kBroadcast: source = call_.root; break;
+    case Collective::kScatter: source = call_.root, start = before(source); break;
+    case Collective::kAllToAll: start = before(from); break;
+  }
+  for (std::size_t at = 0; at < out_counts_[block]; ++at) {
+    const int value = source < 0 ? reduced(call_, number_, ranks_, start + at)
+                                 : value_of(number_, source, start + at);
+    if (!is(data, call_.type, at, value)) return false;
+  }
+  return true;
 }
 
 bool Running::right() {
   if (one_gets(call_.collective) && me_ != call_.root) return true;
-  const std::size_t elements =
-      call_.count * blocks_out(call_.collective, static_cast<std::size_t>(ranks_));
-  for (std::size_t i = 0; i < elements; ++i) {
-    if (!is(out_.data(), call_.type, i, expected(call_, number_, me_, ranks_, i))) return false;
+  const std::byte* data = out_.data();
+  for (std::size_t block = 0; block < out_counts_.size(); ++block) {
+    if (!right_block(block, data)) return false;
+    data += 4 * out_counts_[block];
   }
   return true;
 }

@@ -20,12 +20,17 @@ struct Call {
   int root = 0;
   int times = 1;  // That the call is made.
   bool started = false, registered = false, in_place = false, on_part = false;
+  bool varied = false;  // Blocks differ in size; `count` is then the largest.
 };
 
 /// The list that all ranks make.
 std::vector<Call> script(const Parameters& run);
 
 bool is_reduction(Collective what);
+/// Whether a run calls it with blocks of different sizes as well.
+bool has_variant(Collective what);
+/// Whether no rank gives any element to a collective of so many.
+bool is_empty(const Call& call, int ranks);
 
 /// Element `i` of what `rank` gives in call `number`: small, so that sums of floats are exact.
 int value_of(int number, int rank, std::size_t i);
@@ -60,9 +65,11 @@ class Running {
   std::uint64_t sum() { return out_.sum(); }
 
  private:
+  bool right_block(std::size_t block, const std::byte* data) const;
   Call call_;
   int number_, me_, ranks_;
   bool in_place_ = false;
+  std::vector<std::size_t> in_counts_, out_counts_;  // Elements, by block.
   Buffer in_, out_;
 };
 

@@ -1,10 +1,13 @@
 // From a seed to a run.
+#include <algorithm>
 #include <cstdio>
 
 #include "virtual/workload.h"
 
 namespace tutti::virt {
 namespace {
+
+constexpr std::uint32_t kWideWindow = 65536;
 
 Faults draw_faults(Random& random, const Parameters& run) {
   Faults faults;
@@ -13,7 +16,7 @@ Faults draw_faults(Random& random, const Parameters& run) {
     const std::uint64_t scale = std::uint64_t{50} << random.below(9);
     return 1 + random.below(scale);
   };
-  switch (random.below(8)) {
+  switch (random.below(9)) {
     case 0:
     case 1:
     case 2:
@@ -44,17 +47,30 @@ Faults draw_faults(Random& random, const Parameters& run) {
     case 6:
       if (run.rails > 1) faults.reset_at_point = moment();
       break;
+    case 7:
+      faults.after_joining = random.one_in(2);
+      faults.forgery = static_cast<Forgery>(1 + random.below(3));
+      faults.forge_at_point = moment();
+      break;
     default: faults.refuse_one_in = 20 + random.below(400); break;
   }
   return faults;
 }
 
+/// Ranks share memory: all of them, or those of each of two hosts.
+void draw_near(Random& random, Parameters& run) {
+  run.hosts = run.ranks > 2 && random.one_in(3) ? 2 : 1;
+  run.rails = 1;
+  run.shared_memory = run.hosts == 1;
+  run.joining = static_cast<Joining>(random.below(3));
+  run.window = std::max(run.window, kWideWindow);
+}
+
 /// An abort in the middle of large calls on memory that all ranks write, while one of them stands
 /// still for a moment: it finds the abort late.
 void draw_late_writer(Random& random, Parameters& run) {
-  run.hosts = run.rails = 1;
-  run.shared_memory = run.mapped = run.abort_thread = true;
-  run.joining = static_cast<Joining>(random.below(3));
+  draw_near(random, run);
+  run.mapped = run.abort_thread = true;
   run.most_kib = 128;
   run.switch_one_in = static_cast<std::int32_t>(1 + random.below(4));
   run.faults.in_call = run.abort_call;
@@ -65,9 +81,8 @@ void draw_late_writer(Random& random, Parameters& run) {
 
 /// Forks while peers ask for the memory of large calls: a thread of the library holds its locks.
 void draw_forks(Random& random, Parameters& run) {
-  run.hosts = run.rails = 1;
-  run.shared_memory = run.mapped = run.starts_all = true;
-  run.joining = static_cast<Joining>(random.below(3));
+  draw_near(random, run);
+  run.mapped = run.starts_all = true;
   run.switch_one_in = static_cast<std::int32_t>(1 + random.below(4));
   run.faults.fork_in_rank = 1 + random.below(static_cast<std::uint64_t>(run.ranks));
 }
@@ -103,7 +118,7 @@ Parameters draw(std::uint64_t seed) {
   if (run.hosts > 1 && random.one_in(4)) run.joining = Joining::kDirectory;
   run.calls = static_cast<std::int32_t>(1 + random.below(12));
   // Long messages through small windows take a second of the CPU, and most of that is waiting.
-  run.most_kib = random.one_in(6) && (run.shared_memory || run.window >= 65536) ? 128 : 8;
+  run.most_kib = random.one_in(6) && (run.shared_memory || run.window >= kWideWindow) ? 128 : 8;
   switch (random.below(12)) {
     case 0:
       run.odd_call = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.calls)));
@@ -158,12 +173,15 @@ Parameters draw_many(std::uint64_t seed, int ranks, int hosts) {
 
 std::string describe(const Parameters& run) {
   constexpr const char* kJoinings[] = {"directory", "tcp", "unique id"};
+  constexpr const char* kForgeries[] = {"no forgery", "changed byte", "repeated packet",
+                                        "dropped packet"};
   const Faults& faults = run.faults;
-  char text[400];
+  char text[440];
   std::snprintf(
       text, sizeof(text),
       "%d ranks on %d hosts, %d rails, %s, joined by %s, timeout %d ms, %d calls; kills %u%s "
-      "at %llu, stall %.3f s at %llu, cut %.3f s at %llu, reset at %llu, refusals 1 in %llu, "
+      "at %llu, stall %.3f s at %llu, cut %.3f s at %llu, reset at %llu, %s at %llu, refusals 1 in "
+      "%llu, "
       "odd call %d of rank %d, abort before %d by rank %d%s, late for %d rank %d, fork of rank "
       "%d%s",
       run.ranks, run.hosts, run.rails, run.shared_memory ? "shared memory" : "tcp",
@@ -174,6 +192,8 @@ std::string describe(const Parameters& run) {
       faults.cut_for == kNever ? -1.0 : static_cast<double>(faults.cut_for) / 1e9,
       static_cast<unsigned long long>(faults.cut_at_point),
       static_cast<unsigned long long>(faults.reset_at_point),
+      kForgeries[static_cast<int>(faults.forgery)],
+      static_cast<unsigned long long>(faults.forge_at_point),
       static_cast<unsigned long long>(faults.refuse_one_in), run.odd_call, run.odd_rank,
       run.abort_call, run.abort_rank, run.mapped ? " of large calls" : "", run.absent_call,
       run.absent_rank, static_cast<int>(faults.fork_in_rank) - 1,

@@ -170,12 +170,14 @@ class RankRun {
     CallReport& report = report_.calls[report_.call_count++];
     report.number = number;
     report.part = comm == &whole ? 0 : 1 + part_color_;
-    std::snprintf(report.what, sizeof(report.what), "%s%s",
+    const bool collective_v = call.what == What::kCollective && call.varied;
+    std::snprintf(report.what, sizeof(report.what), "%s%s%s",
                   call.what == What::kCollective ? to_string(call.collective).data()
                                                  : kNames[static_cast<int>(call.what)],
-                  call.started ? " (started)" : "");
+                  collective_v ? "_v" : "", call.started ? " (started)" : "");
     report.splits = call.what == What::kSplit;
-    report.empty = call.count == 0 && call.what != What::kBarrier && call.what != What::kSplit;
+    report.empty =
+        is_empty(call, ranks) && call.what != What::kBarrier && call.what != What::kSplit;
     if (number == run_.faults.in_call && world->called_at_point == 0)
       world->called_at_point = world->points;
     note(report.what, number, static_cast<std::int64_t>(call.count));
@@ -206,6 +208,7 @@ class RankRun {
         call.op = call.op == ReduceOp::kSum ? ReduceOp::kMax : ReduceOp::kSum;
         break;
     }
+    call.varied = call.varied && has_variant(call.collective);
   }
 
   bool finish(CallReport& report, const Status& status) {
@@ -274,6 +277,7 @@ class RankRun {
     report.starved = true;
     Call starved = call;
     starved.collective = Collective::kAllReduce;
+    starved.varied = false;
     Running running(starved, number, me, ranks);
     auto work = comm.start(running.request());
     if (!work) return finish(report, Status(work.error()));

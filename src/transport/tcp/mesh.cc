@@ -2,15 +2,21 @@
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "transport/tcp/mesh_builder.h"
 
 namespace tutti::tcp {
@@ -253,6 +259,7 @@ Status MeshBuilder::round(int longest_ms) {
       case About::kListener: on_listener(listeners_[index]); break;
       case About::kCall: on_call(calls_[index]); break;
       case About::kPending: on_pending(index); break;
+      case About::kStop: break;  // The caller looks.
     }
   }
   return ok();
@@ -290,6 +297,30 @@ Error MeshBuilder::missing() const {
           Rank{joining_.me}, Rank{ranks.front()}};
 }
 
+/// Waits until all ranks have their connections, and accepts connections meanwhile. This rank
+/// counts on a connection as soon as it has sent the welcome. If the welcome is lost with the
+/// connection, the connector begins again, and there has to be somebody who answers.
+Status MeshBuilder::await_all() {
+  const Fd stop(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!stop) return system_error("eventfd", errno);
+  TUTTI_RETURN_IF_ERROR(
+      watch(epoll_.get(), EPOLL_CTL_ADD, stop.get(), EPOLLIN, event_number(About::kStop, 0)));
+  std::atomic<bool> stopped{false};
+  TUTTI_TRY(auto accepting, start_thread<std::jthread>("tcp: accepting connections", [&] {
+              // relaxed: it only ends the loop; what this thread wrote is seen after the join.
+              while (!stopped.load(std::memory_order_relaxed)) {
+                end_pending(steady_clock::now());
+                if (!round(std::max(milliseconds_to_next(), kGlanceMs))) return;
+              }
+            }));
+  const auto all = joining_.exchange("tcp joined", std::array{std::byte{1}});
+  stopped.store(true, std::memory_order_relaxed);  // relaxed: as above.
+  const std::uint64_t one = 1;
+  (void)!::write(stop.get(), &one, sizeof(one));
+  accepting.join();
+  return all ? ok() : Status(all.error());
+}
+
 Result<Mesh> MeshBuilder::run() {
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return system_error("epoll", errno);
@@ -297,6 +328,7 @@ Result<Mesh> MeshBuilder::run() {
   TUTTI_RETURN_IF_ERROR(exchange_endpoint_info());
   TUTTI_RETURN_IF_ERROR(make_calls());
   TUTTI_RETURN_IF_ERROR(loop());
+  if (joining_.connections > 1) TUTTI_RETURN_IF_ERROR(await_all());
   Mesh made;
   made.unauthenticated = mesh_.unauthenticated;
   for (Connection& one : mesh_.connections) {

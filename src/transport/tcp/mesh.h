@@ -12,9 +12,10 @@
 // unless the connection broke; so if a proven connection comes twice, the first one is dead, and
 // the second one counts.
 //
-// Where there are several connections between ranks, the listeners stay open: a lost connection may
-// be made anew (mesh_builder.h), between the same addresses, as other connections may use the
-// others.
+// Where there are several connections between ranks, no rank is done before all ranks have all
+// theirs: one that loses a connection meanwhile makes it anew, and its peer still accepts it. Later
+// the listeners stay open: a lost connection may be made anew (mesh_builder.h), between the same
+// addresses, as other connections may use the others.
 #pragma once
 #include <functional>
 #include <memory>

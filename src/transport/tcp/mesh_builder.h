@@ -77,6 +77,7 @@ class MeshBuilder {
   Status exchange_endpoint_info();
   Status make_calls();
   Status loop();
+  Status await_all();
   Status round(int longest_ms);
   int milliseconds_to_next() const;
   bool complete() const {
@@ -129,7 +130,7 @@ class MeshBuilder {
 };
 
 // An event's subject, in the upper bits of its number.
-enum class About : std::uint64_t { kListener = 0, kCall = 1, kPending = 2 };
+enum class About : std::uint64_t { kListener = 0, kCall = 1, kPending = 2, kStop = 3 };
 inline constexpr int kAboutShift = 62;
 constexpr std::uint64_t event_number(About about, std::uint64_t index) {
   return static_cast<std::uint64_t>(about) << kAboutShift | index;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -49,17 +50,16 @@ struct Stream::Batch {
   }
 };
 
-Stream::Stream(Connection connection) : connection_(std::move(connection)), frames_(kMostQueued) {}
+Stream::Stream(Connection connection) : connection_(std::move(connection)) {}
 
 void Stream::send(FrameHeader header, std::span<const Piece> pieces) {
   TUTTI_CHECK(pending() < kMostQueued && pieces.size() <= kMostPieces &&
               header.bytes <= kMostFrameBytes);
-  Frame& one = frame(queued_++);
+  if (pending() == 0) queued_ = released_ = 0;
+  Frame& one = *new (&frame(queued_++)) Frame;
   one.header = header;
   std::ranges::copy(encode(header), one.head.begin());
   one.head_bytes = kHeaderBytes;
-  one.pieces = {};
-  one.sent = 0;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     bytes += pieces[i].size();

@@ -15,9 +15,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "base/fork.h"
 #include "transport/net/network.h"
@@ -68,16 +68,21 @@ class Stream final : public net::Carrier {
  private:
   struct Frame {
     FrameHeader header;
-    std::array<std::byte, kHeaderBytes + kCopiedBytes> head{};  // And a short payload.
+    std::array<std::byte, kHeaderBytes + kCopiedBytes> head;  // And a short payload.
     std::size_t head_bytes = 0;
     std::array<Piece, kMostPieces> pieces{};  // A long payload's.
     std::size_t sent = 0;                     // Bytes of all that.
     std::size_t size() const { return kHeaderBytes + header.bytes; }
   };
   struct Batch;
+  /// A frame, or nothing yet: memory that no frame has used is never touched.
+  union Place {
+    Place() {}
+    Frame frame;
+  };
 
-  Frame& frame(std::uint64_t number) { return frames_[number % kMostQueued]; }
-  const Frame& frame(std::uint64_t number) const { return frames_[number % kMostQueued]; }
+  Frame& frame(std::uint64_t number) { return frames_[number % kMostQueued].frame; }
+  const Frame& frame(std::uint64_t number) const { return frames_[number % kMostQueued].frame; }
 
   int unacknowledged() const;
   Result<bool> send_batch(bool* more);
@@ -90,7 +95,9 @@ class Stream final : public net::Carrier {
   Connection connection_;
   ClosedInChild closed_in_child_{connection_.socket};
 
-  std::vector<Frame> frames_;  // A ring: those from released_ to queued_ are under way.
+  // A ring: those from released_ to queued_ are under way. An empty one begins again at its start,
+  // so a connection whose queue is short touches few pages.
+  std::unique_ptr<Place[]> frames_ = std::make_unique_for_overwrite<Place[]>(kMostQueued);
   std::uint64_t queued_ = 0, released_ = 0;
   std::size_t unsent_bytes_ = 0;
   int send_error_ = 0;  // The peer takes nothing any more; what it sent before may still come.

@@ -159,6 +159,7 @@ int connect(int socket, std::uint32_t ip, std::uint16_t port) {
   mine.peer_ip = ip;
   mine.peer_port = port;
   mine.state = Socket::State::kConnecting;
+  mine.called = true;
   mine.waits_since = world->now;
   const Time when = host < 0 ? world->now + kFirstRepeat : arrival(mine.host, host, 0);
   virt::add_event(std::min(when, world->now + kSecond), Event::Kind::kSocket, socket,

@@ -60,6 +60,8 @@ void at_point() {
     cut(static_cast<int>(world->random.below(static_cast<std::uint64_t>(world->parameters.hosts))));
   if (faults.reset_at_point != 0 && points >= faults.reset_at_point && !world->reset_done)
     world->reset_done = net::reset_one();
+  if (faults.forgery != Forgery::kNone && points >= faults.forge_at_point && !world->forge_begun)
+    world->forges = world->forge_begun = true;
   const auto kills = static_cast<std::uint32_t>(world->kills_done);
   if (faults.kills > kills && points >= faults.kill_at_point * (kills + 1)) {
     ++world->kills_done;

@@ -14,6 +14,9 @@ namespace {
 constexpr int kUsualTimeoutMs = 900'000;  // Without TCP_USER_TIMEOUT.
 constexpr int kMostLost = 3;              // One packet, in turn.
 constexpr Time kOwnHostLatency = 5 * kMicro;
+// What the ends of a connection between ranks send while they prove themselves:
+// base/net/handshake.h.
+constexpr std::uint64_t kConnectorProves = 64 + 32, kAcceptorProves = 80 + 32;
 
 }  // namespace
 
@@ -156,6 +159,19 @@ void close_stream(int index) {
   }
 }
 
+/// What happens to the next packet; it is noted whether the receiver could find out. Only
+/// connections between ranks have a user timeout. On others each record has a proof of its sender.
+Forgery next_forgery(const Socket& from) {
+  if (!world->forges) return Forgery::kNone;
+  world->forges = false;
+  world->network_hit = true;
+  world->fault_at = std::min(world->fault_at, world->now);
+  const std::uint64_t proves = from.called ? kConnectorProves : kAcceptorProves;
+  world->data_hit = from.user_timeout_ms != 0 && from.sent >= proves;
+  note("forges", static_cast<int>(world->parameters.faults.forgery), world->data_hit ? 1 : 0);
+  return world->parameters.faults.forgery;
+}
+
 }  // namespace
 
 int create(int process) {
@@ -189,19 +205,26 @@ long send(int socket, const iovec* parts, std::size_t count) {
     room = 1 + world->random.below(room);
   std::size_t sent = 0;
   const Time when = arrival(mine.host, at(to).host, std::min(wanted, room));
+  Forgery forgery = next_forgery(mine);
   for (std::size_t i = 0; i < count && sent < room; ++i) {
     const auto* from = static_cast<const std::byte*>(parts[i].iov_base);
     std::size_t left = std::min(parts[i].iov_len, room - sent);
     while (left > 0) {
       const auto part =
           static_cast<std::uint32_t>(std::min<std::size_t>(left, world->segment_bytes));
-      if (!add_segment(to, Segment::Kind::kData, when, from, part))
+      const Forgery forged = std::exchange(forgery, Forgery::kNone);
+      if (forged != Forgery::kDrop && !add_segment(to, Segment::Kind::kData, when, from, part))
         return sent > 0 ? static_cast<long>(sent) : -EAGAIN;
+      if (forged == Forgery::kRepeat) add_segment(to, Segment::Kind::kData, when, from, part);
+      if (forged == Forgery::kChange)
+        world->segments[at(to).last].data[world->random.below(part)] ^=
+            static_cast<std::byte>(1U << world->random.below(8));
       from += part;
       left -= part;
       sent += part;
     }
   }
+  mine.sent += sent;
   return static_cast<long>(sent);
 }
 

@@ -120,6 +120,8 @@ struct Socket {
   std::uint32_t own_ip = 0, peer_ip = 0;  // Host order.
   std::uint16_t own_port = 0, peer_port = 0;
   std::int32_t user_timeout_ms = 0;
+  bool called = false;                  // This end has connected.
+  std::uint64_t sent = 0;               // Bytes.
   Time latest = 0;                      // When the last piece to this end arrives.
   Time waits_since = kNever;            // Unacknowledged since, on a link that carries nothing.
   std::int32_t first = -1, last = -1;   // Segments to this end.
@@ -129,6 +131,9 @@ struct Socket {
   std::int32_t next = -1;                              // In such a list, or of free sockets.
   std::int32_t next_bound = -1;                        // In World::first_bound.
 };
+
+/// What a forger does to one packet of a connection.
+enum class Forgery : std::uint8_t { kNone, kChange, kRepeat, kDrop };
 
 /// What a run may do to its ranks, drawn from the seed.
 struct Faults {
@@ -143,8 +148,10 @@ struct Faults {
   std::uint64_t cut_at_point = 0;    // Partition of a host; 0: never.
   Time cut_for = 0;                  // kNever: for good.
   std::uint64_t reset_at_point = 0;  // A connection between ranks.
-  std::uint64_t refuse_one_in = 0;   // System calls that fail.
-  std::uint64_t fork_in_rank = 0;    // 1 + the rank that forks a child which outlives it.
+  Forgery forgery = Forgery::kNone;
+  std::uint64_t forge_at_point = 0;
+  std::uint64_t refuse_one_in = 0;  // System calls that fail.
+  std::uint64_t fork_in_rank = 0;   // 1 + the rank that forks a child which outlives it.
 };
 
 enum class Joining : std::uint8_t { kDirectory, kTcp, kUniqueId };
@@ -231,6 +238,8 @@ struct World {
   std::uint32_t faulty[kMostRanks / 32] = {};  // Ranks that a fault has hit.
   Time fault_at = kNever;                      // When the first did.
   bool stall_done = false, cut_done = false, reset_done = false, network_hit = false;
+  bool forge_begun = false, forges = false;  // The next packet is forged.
+  bool data_hit = false;                     // What was forged carries no proof of its sender.
   std::int32_t kills_done = 0;
   Time aborted_at = kNever, killed_at = kNever;  // The first time.
   std::int32_t driver_pid = 0;                   // The real one.
