@@ -93,6 +93,10 @@ Result<trainer::Outcome> run_threads(const TrainCommand& command, int ranks,
   return *std::move(*outcomes.front());
 }
 
+double samples_of(const trainer::TrainOptions& options, const trainer::Split& data) {
+  return static_cast<double>(data.train.size()) * options.epochs;
+}
+
 /// Several strategies on one task.
 Result<int> compare(TrainCommand command, const trainer::Split& data) {
   std::vector<std::string> names = command.compare;
@@ -105,7 +109,7 @@ Result<int> compare(TrainCommand command, const trainer::Split& data) {
   for (const std::string& name : names) {
     command.options.strategy.name = name;
     TUTTI_TRY(auto outcome, run_threads(command, ranks, data));
-    runs.push_back({name, std::move(outcome), ranks});
+    runs.push_back({name, std::move(outcome), ranks, samples_of(command.options, data)});
   }
   say("{} ranks; memory of rank 0 in KB\n{}", ranks, trainer::comparison_table(runs));
   if (!command.plot.empty())
@@ -113,20 +117,58 @@ Result<int> compare(TrainCommand command, const trainer::Split& data) {
   return 0;
 }
 
+/// As many trainings of one rank as there would be ranks, at the same time and each with what one
+/// rank would compute: the samples of all of them in a second.
+Result<double> run_apart(TrainCommand command, int ranks, const trainer::Split& data) {
+  const auto count = static_cast<std::size_t>(ranks);
+  trainer::TrainOptions& options = command.options;
+  options.batch = std::max<std::size_t>(1, options.batch / count);
+  options.slices = std::max<std::size_t>(1, options.slices / count);
+  options.strategy.name = "ddp";  // Some need several ranks.
+  trainer::Split part = data;
+  for (trainer::Samples* samples : {&part.train, &part.test}) {
+    const std::size_t kept = std::max<std::size_t>(1, samples->size() / count);
+    samples->inputs.resize(kept * samples->inputs_each);
+    samples->labels.resize(kept * samples->labels_each);
+  }
+  std::vector<std::optional<Result<trainer::Outcome>>> outcomes(count);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& outcome : outcomes)
+      threads.emplace_back([&] { outcome.emplace(run_threads(command, 1, part)); });
+  }
+  double speed = 0;
+  for (auto& outcome : outcomes) {
+    if (!*outcome) return std::move(outcome->error());
+    const trainer::Compared run{"", *std::move(*outcome), 1, samples_of(options, part)};
+    speed += run.speed();
+  }
+  return speed;
+}
+
 /// Several numbers of ranks: with one batch in all (strong), then with one for each rank (weak).
 Result<int> scale(TrainCommand command, const trainer::Split& data) {
   const std::size_t batch = command.options.batch;
-  for (const bool weak : {false, true}) {
-    std::vector<trainer::Compared> runs;
+  std::vector<trainer::Scaling> all{{"strong", {}}, {"weak", {}}};
+  for (trainer::Scaling& scaling : all) {
+    const bool weak = scaling.name == "weak";
     for (const int ranks : command.scaling) {
       command.options.batch = weak ? batch * static_cast<std::size_t>(ranks) : batch;
       TUTTI_TRY(auto outcome, run_threads(command, ranks, data));
-      runs.push_back(
-          {fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s"), std::move(outcome), ranks});
+      scaling.runs.push_back({fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s"),
+                              std::move(outcome), ranks, samples_of(command.options, data)});
+      trainer::Compared& run = scaling.runs.back();
+      run.apart = run.speed();
+      if (ranks == 1) continue;
+      TUTTI_TRY(run.apart, run_apart(command, ranks, data));
     }
-    say("{} scaling, a batch of {}{}\n{}", weak ? "weak" : "strong", batch,
-        weak ? " for each rank" : "", trainer::scaling_table(runs));
+    say("{} scaling, a batch of {}{}; milliseconds of a step\n{}", scaling.name, batch,
+        weak ? " for each rank" : "", trainer::scaling_table(scaling.runs));
   }
+  if (!command.plot.empty())
+    TUTTI_RETURN_IF_ERROR(write_text(command.plot, trainer::scaling_plot(all)));
+  if (!command.json.empty())
+    TUTTI_RETURN_IF_ERROR(write_text(command.json, trainer::scaling_json(all)));
   return 0;
 }
 

@@ -55,8 +55,12 @@ Status write_whole(const fs::path& path, const std::string& head, std::span<cons
 
 std::string text_of(const std::vector<Piece>& pieces) {
   Json list = Json::array();
-  for (const Piece& piece : pieces)
-    list.push_back({{"what", piece.what}, {"begin", piece.begin}, {"count", piece.values.size()}});
+  for (const Piece& piece : pieces) {
+    list.push_back({{"what", piece.what},
+                    {"begin", piece.begin},
+                    {"count", piece.values.size()},
+                    {"by_rank", piece.held == Held::kByRank}});
+  }
   return list.dump();
 }
 
@@ -87,8 +91,9 @@ void remove_others(const fs::path& folder, std::uint64_t latest) {
   }
 }
 
-/// Copies what lies in a rank's file into the pieces; counts the values that were filled.
-Result<std::size_t> read_parts(const fs::path& path, std::span<const Piece> pieces) {
+/// Copies what lies in a rank's file into the pieces; counts the values that were filled, without
+/// optional ones. `own`: the file is of this rank, or of the one in whose place it is.
+Result<std::size_t> read_parts(const fs::path& path, bool own, std::span<const Piece> pieces) {
   std::ifstream file(path, std::ios::binary);
   std::string head;
   std::getline(file, head);
@@ -100,8 +105,10 @@ Result<std::size_t> read_parts(const fs::path& path, std::span<const Piece> piec
   for (const Json& part : list) {
     const std::size_t begin = part.value("begin", std::size_t{0});
     const std::size_t count = part.value("count", std::size_t{0});
+    const bool by_rank = part.value("by_rank", false);
     for (const Piece& piece : pieces) {
       if (part.value("what", "") != piece.what) continue;
+      if (by_rank != (piece.held == Held::kByRank) || (by_rank && !own)) continue;
       const std::size_t from = std::max(begin, piece.begin);
       const std::size_t to = std::min(begin + count, piece.begin + piece.values.size());
       if (from >= to) continue;
@@ -109,14 +116,15 @@ Result<std::size_t> read_parts(const fs::path& path, std::span<const Piece> piec
       file.read(reinterpret_cast<char*>(piece.values.data() + (from - piece.begin)),
                 static_cast<std::streamsize>((to - from) * sizeof(float)));
       if (!file) return failed(Code::kInvalidArgument, path.string() + " is not whole");
-      filled += to - from;
+      filled += piece.optional ? 0 : to - from;
     }
     at += static_cast<std::streamoff>(count * sizeof(float));
   }
   return filled;
 }
 
-Status read_all(Worker& worker, const fs::path& folder) {
+/// Fills this rank's pieces; returns the rest.
+Result<State> read_all(Worker& worker, Communicator& comm, const fs::path& folder) {
   std::ifstream file(folder / "latest");
   if (!file) return failed(Code::kInvalidArgument, "there is none in " + folder.string());
   const Json manifest = Json::parse(file, nullptr, false);
@@ -134,25 +142,33 @@ Status read_all(Worker& worker, const fs::path& folder) {
     position.epochs.push_back({epoch[0], epoch[1], epoch[2]});
   const auto pieces = worker.strategy().pieces();
   std::size_t wanted = 0, filled = 0;
-  for (const Piece& piece : pieces) wanted += piece.values.size();
-  for (int rank = 0; rank < manifest.value("ranks", 0) && filled < wanted; ++rank) {
+  bool by_rank = false;
+  for (const Piece& piece : pieces) {
+    wanted += piece.optional ? 0 : piece.values.size();
+    by_rank = by_rank || piece.held == Held::kByRank;
+  }
+  const int ranks = manifest.value("ranks", 0);
+  if (by_rank && ranks != comm.rank_count()) {
+    return failed(Code::kInvalidArgument, "each rank has weights of its own in " +
+                                              worker.strategy_name() + ": go on with " +
+                                              std::to_string(ranks) + " ranks, as " +
+                                              folder.string() + " has");
+  }
+  // What is optional is in the first file.
+  for (int rank = 0; rank < ranks && (rank == 0 || filled < wanted); ++rank) {
     const fs::path path = turn_folder(folder, position.turn) / ("rank-" + std::to_string(rank));
-    TUTTI_TRY(const std::size_t more, read_parts(path, pieces));
+    TUTTI_TRY(const std::size_t more, read_parts(path, rank == comm.rank().value, pieces));
     filled += more;
   }
   if (filled != wanted)
     return failed(Code::kInvalidArgument, folder.string() + " lacks values of this strategy");
-  return worker.go_on(position);
+  return position;
 }
 
 }  // namespace
 
-Status may_checkpoint(Worker& worker, Communicator& comm, const std::string& folder) {
+Status may_checkpoint(Communicator& comm, const std::string& folder) {
   const auto look = [&]() -> Status {
-    if (worker.strategy().pieces().empty()) {
-      return failed(Code::kUnsupported, "the strategy " + worker.strategy_name() +
-                                            " has values that no checkpoint keeps");
-    }
     TUTTI_RETURN_IF_ERROR(make_folder(folder));
     if (access(folder.c_str(), W_OK) == 0) return ok();
     return failed(Code::kSystem, "can't write into " + folder);
@@ -165,7 +181,8 @@ Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& fo
   const fs::path into = turn_folder(folder, position.turn);
   auto pieces = worker.strategy().pieces();
   // One file is enough for what all ranks have.
-  if (worker.pieces_are_whole() && comm.rank().value != 0) pieces.clear();
+  if (comm.rank().value != 0)
+    std::erase_if(pieces, [](const Piece& piece) { return piece.held == Held::kEverywhere; });
   const auto write = [&]() -> Status {
     TUTTI_RETURN_IF_ERROR(make_folder(into));
     return write_whole(into / ("rank-" + std::to_string(comm.rank().value)), text_of(pieces),
@@ -181,14 +198,17 @@ Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& fo
 }
 
 Status resume(Worker& worker, Communicator& comm, const std::string& folder) {
+  State position;
   const auto read = [&]() -> Status {
     try {
-      return read_all(worker, folder);
+      TUTTI_TRY(position, read_all(worker, comm, folder));
+      return ok();
     } catch (const Json::exception& wrong) {  // A value of another kind than it has to be.
       return failed(Code::kInvalidArgument, "can't read " + folder + ": " + wrong.what());
     }
   };
-  return agree(comm, read());
+  TUTTI_RETURN_IF_ERROR(agree(comm, read()));
+  return worker.go_on(position);
 }
 
 }  // namespace tutti::trainer

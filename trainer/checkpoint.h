@@ -2,7 +2,8 @@
 //
 // Each rank writes what it holds, so no rank ever has the whole state, and any number of ranks may
 // go on from it: a rank reads those parts of all files that it holds from then on. A checkpoint of
-// one strategy also fits another, as far as both have the optimiser's values at all.
+// one strategy also fits another. Where each rank has weights of its own (local, gossip), as many
+// ranks go on, by the same strategy.
 //
 //   FOLDER/latest          JSON: which one is the latest, and what it is of
 //   FOLDER/turn-N/rank-R   a line of JSON that says what follows, then float32 in this machine's
@@ -15,15 +16,15 @@
 namespace tutti::trainer {
 
 /// Whether checkpoints can be written, before the work is done: makes the folder, which all ranks
-/// see. kUnsupported for strategies whose ranks differ (local, gossip) or that have servers. Like
-/// all functions here it is collective, and an error of one rank is one on all.
-Status may_checkpoint(Worker& worker, Communicator& comm, const std::string& folder);
+/// see. Like all functions here it is collective, and an error of one rank is one on all.
+Status may_checkpoint(Communicator& comm, const std::string& folder);
 
 /// Writes a checkpoint between two epochs. The one before stays until this one is whole.
 Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& folder);
 
 /// Goes on from the latest checkpoint in that folder. After Worker::use.
-/// kInvalidArgument if it is of another network, optimiser, seed or batch, or not whole.
+/// kInvalidArgument if it is of another network, optimiser, seed or batch, not whole, lacks values
+/// of this strategy, or has values of each rank and there are other ranks.
 Status resume(Worker& worker, Communicator& comm, const std::string& folder);
 
 }  // namespace tutti::trainer

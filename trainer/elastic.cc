@@ -128,7 +128,7 @@ class Elastic {
   /// All ranks go back to the last turn that all have done, and those without state get it.
   Status synchronise() {
     TUTTI_RETURN_IF_ERROR(worker_.use(*comm_));
-    if (!worker_.pieces_are_whole()) {
+    if (!worker_.has_whole_state()) {
       return Error{Code::kInvalidArgument, "strategy " + options_.strategy.name +
                                                " loses a lost rank's state, so it can't be "
                                                "elastic; use ddp, horovod or hierarchical"};

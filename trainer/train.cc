@@ -47,8 +47,7 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
   TUTTI_TRY(const Network network, make_network(options.model, data.train));
   Worker worker(data, options, network);
   TUTTI_RETURN_IF_ERROR(worker.use(comm));
-  if (!options.checkpoint.empty())
-    TUTTI_RETURN_IF_ERROR(may_checkpoint(worker, comm, options.checkpoint));
+  if (!options.checkpoint.empty()) TUTTI_RETURN_IF_ERROR(may_checkpoint(comm, options.checkpoint));
   if (!options.resume.empty()) TUTTI_RETURN_IF_ERROR(resume(worker, comm, options.resume));
   const auto resumed = static_cast<int>(worker.epochs().size());
   if (worker.done()) {

@@ -114,11 +114,11 @@ bool Worker::go_back(std::uint64_t turn) {
   return static_cast<bool>(restore(before_));
 }
 
-bool Worker::pieces_are_whole() {
-  std::size_t weights = 0;
-  for (const Piece& piece : strategy_->pieces())
-    weights += piece.what == "weights" ? piece.values.size() : 0;
-  return weights == network_.size();
+bool Worker::has_whole_state() {
+  const auto pieces = strategy_->pieces();
+  return !pieces.empty() && std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
+    return piece.held == Held::kEverywhere;
+  });
 }
 
 Status Worker::hand_over(Rank root) {

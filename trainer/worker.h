@@ -33,7 +33,7 @@ class Worker {
   Worker(const Split& data, const TrainOptions& options, const Network& network);
 
   /// Takes part in `comm` from now on, which has to live until the next `use`. State stays, where
-  /// the strategy's pieces are whole on each rank. Collective.
+  /// each rank has all of it. Collective.
   Status use(Communicator& comm);
   /// Does the next turn. The figures of an epoch, if it was the last one of that.
   Result<std::optional<Epoch>> advance();
@@ -47,10 +47,10 @@ class Worker {
   void keep_copies() { keeps_ = true; }
   /// To the state before that turn, which was the last one. False: there is none.
   bool go_back(std::uint64_t turn);
-  /// All ranks get the state of `root`. Only where pieces are whole on each rank.
+  /// All ranks get the state of `root`. Only where each rank has all of it.
   Status hand_over(Rank root);
   /// Whether each rank has the whole state.
-  bool pieces_are_whole();
+  bool has_whole_state();
 
   /// What a checkpoint has beside the strategy's pieces: all of State but the values.
   State position() const;

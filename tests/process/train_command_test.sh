@@ -46,8 +46,25 @@ echo "== strategies and numbers of ranks side by side"
 "$tutti" train --compare ddp,zero3,local --ranks 2 --epochs 2 --slices 2 --plot "$work/compare.svg" >"$work/out"
 [ "$(grep -cE '^(ddp|zero3|local) ' "$work/out")" = 3 ] || { cat "$work/out"; fail "not 3 strategies"; }
 [ "$(grep -c '<polyline' "$work/compare.svg")" = 3 ] || fail "not 3 curves"
-"$tutti" train --scaling 1,2 --epochs 1 --slices 2 >"$work/out"
+"$tutti" train --scaling 1,2 --epochs 1 --slices 2 --plot "$work/scaling.svg" --json "$work/scaling.json" >"$work/out"
 [ "$(grep -cE '^(1 rank|2 ranks) .* %$' "$work/out")" = 4 ] || { cat "$work/out"; fail "not 4 runs"; }
+python3 - "$work" <<'PYTHON'
+import json, sys, xml.dom.minidom
+curves = xml.dom.minidom.parse(sys.argv[1] + "/scaling.svg").getElementsByTagName("polyline")
+assert len(curves) == 4, len(curves)  # Strong and weak, and what ranks would do that exchange nothing.
+assert all(len(curve.getAttribute("points").split()) == 2 for curve in curves)
+scaling = json.load(open(sys.argv[1] + "/scaling.json"))
+assert list(scaling) == ["strong", "weak"], scaling
+for kind, runs in scaling.items():
+    one, two = runs
+    assert one["ranks"] == 1 and two["ranks"] == 2, runs
+    assert one["apart_samples_per_second"] == one["samples_per_second"] > 0, one
+    assert two["apart_samples_per_second"] > 0, two
+    for run in runs:
+        assert run["compute_s"] + run["exposed_s"] <= run["step_s"] * 1.001, run
+    # In strong scaling both have the same batches, so the same weights; in weak scaling not.
+    assert (one["accuracy"] == two["accuracy"]) == (kind == "strong"), (kind, runs)
+PYTHON
 
 echo "== a slow rank is the straggler"
 "$tutti" train --ranks 3 --epochs 2 --target-accuracy 0 --slow-rank 2:20ms >"$work/out"

@@ -73,14 +73,14 @@ Status Updater::update(const Step& step, const std::function<Status(std::span<do
   return ok();
 }
 
-std::vector<Piece> Updater::pieces() const {
+std::vector<Piece> Updater::pieces(Held held) const {
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     const Run& run = runs_[i];
-    pieces.push_back({"weights", run.begin, {run.weights, run.size}});
+    pieces.push_back({"weights", run.begin, {run.weights, run.size}, held});
     for (std::size_t s = 0; s < optimiser_->states(); ++s) {
       float* values = const_cast<float*>(states_.data()) + s * total_ + offsets_[i];
-      pieces.push_back({"state " + std::to_string(s), run.begin, {values, run.size}});
+      pieces.push_back({"state " + std::to_string(s), run.begin, {values, run.size}, held});
     }
   }
   return pieces;

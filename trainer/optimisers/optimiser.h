@@ -71,11 +71,20 @@ Result<std::unique_ptr<Optimiser>> make_optimiser(const OptimiserOptions& option
 /// The highest learning rate if none is asked for; 0 if there is no such optimiser.
 double default_rate(const std::string& optimiser);
 
+/// Which rank's the values of a piece are; for one kind of value it is the same on all ranks.
+enum class Held : std::uint8_t {
+  kInParts,     // Each rank has other stretches; those of all ranks together cover the vector.
+  kEverywhere,  // The same values on all ranks.
+  kByRank,      // Each rank has values of its own, which no other rank can go on from.
+};
+
 /// Values that belong to a stretch of the flat vector, for checkpoints: weights, "state 0", ...
 struct Piece {
   std::string what;
   std::size_t begin = 0;
   std::span<float> values;
+  Held held = Held::kInParts;
+  bool optional = false;  // Stays as it is where a checkpoint does not have it.
 };
 
 /// An optimiser with its values, for the runs that one rank updates.
@@ -87,7 +96,7 @@ class Updater {
   /// are on several ranks, `sum` adds up the values of all of them.
   Status update(const Step& step, const std::function<Status(std::span<double>)>& sum = {},
                 const std::vector<char>* used = nullptr);
-  std::vector<Piece> pieces() const;
+  std::vector<Piece> pieces(Held held) const;
   const std::vector<Run>& runs() const { return runs_; }
 
  private:

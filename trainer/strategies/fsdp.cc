@@ -11,34 +11,12 @@
 // precision and the scale of the loss: Micikevicius et al.: Mixed Precision Training, 2018.
 //
 // With bfloat16, parameters and gradients travel in 16 bits; sums and weights of the optimiser have
-// float32. The loss is scaled by a power of two, so that small slopes stay. If a gradient overflows
-// on any rank, all ranks leave the step out and halve the scale; it doubles after some good steps.
-#include <cmath>
-#include <cstring>
-
+// float32, and the loss is scaled (mixed_precision.h).
+#include "trainer/strategies/mixed_precision.h"
 #include "trainer/strategies/shards.h"
 
 namespace tutti::trainer {
 namespace {
-
-constexpr std::uint64_t kGoodSteps = 200;  // Until the scale of the loss doubles.
-constexpr float kHighestScale = 65536;
-
-using Half = std::uint16_t;  // A bfloat16's bits.
-
-Half round(float value) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  if (std::isnan(value)) return static_cast<Half>(bits >> 16U | 0x40U);
-  return static_cast<Half>((bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U);  // To nearest, even.
-}
-
-float widen(Half half) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(half) << 16U;
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
 
 class Fsdp : public Strategy {
  public:
@@ -68,7 +46,7 @@ class Fsdp : public Strategy {
     backward_ = visited_last_ = false;
     return Strategy::begin_batch(first, last);
   }
-  float loss_scale() const override { return bf16_ ? scale_ : 1; }
+  float loss_scale() const override { return bf16_ ? loss_scale_.scale() : 1; }
 
   Result<const float*> parameters(std::size_t unit) override {
     if (unit + 1 == units().size() && visited_last_) backward_ = true;
@@ -115,17 +93,9 @@ class Fsdp : public Strategy {
     backward_ = false;
     double scale = 1.0 / static_cast<double>(info.labels);
     if (bf16_) {
-      scale /= scale_;
-      float overflow = 0;
-      for (const float slope : gradients_.span()) overflow = std::isfinite(slope) ? overflow : 1;
-      TUTTI_RETURN_IF_ERROR(traffic().all_reduce(&overflow, 1, DataType::kFloat32, ReduceOp::kMax));
-      good_ = overflow != 0 ? 0 : good_ + 1;
-      if (overflow != 0) {
-        scale_ = std::max(1.0F, scale_ / 2);
-        ++left_out_;
-        return ok();
-      }
-      if (good_ % kGoodSteps == 0) scale_ = std::min(kHighestScale, scale_ * 2);
+      scale /= loss_scale_.scale();
+      TUTTI_TRY(const bool overflows, loss_scale_.next(traffic(), gradients_.span()));
+      if (overflows) return ok();
     }
     return updater_.update({info.number, info.rate, scale}, sum_over(traffic()));
   }
@@ -140,12 +110,13 @@ class Fsdp : public Strategy {
     visited_last_ = false;
     return ok();
   }
-  std::vector<Piece> pieces() override { return updater_.pieces(); }
-  std::string note() const override {
-    if (!bf16_) return {};
-    return "the loss is scaled by " + std::to_string(static_cast<int>(scale_)) + ", " +
-           std::to_string(left_out_) + " steps were left out";
+  std::vector<Piece> pieces() override {
+    std::vector<Piece> pieces = updater_.pieces(Held::kInParts);
+    if (!bf16_) return pieces;
+    for (Piece& piece : loss_scale_.pieces()) pieces.push_back(std::move(piece));
+    return pieces;
   }
+  std::string note() const override { return bf16_ ? loss_scale_.note() : ""; }
 
  private:
   /// A unit whose parameters are here, or on their way.
@@ -167,7 +138,7 @@ class Fsdp : public Strategy {
 
   Result<Buffer<Half>> halves(std::span<const float> values) const {
     TUTTI_TRY(auto half, Buffer<Half>::make(setup_.ledger, Holds::kTransient, values.size()));
-    std::transform(values.begin(), values.end(), half.data(), round);
+    std::transform(values.begin(), values.end(), half.data(), round_to_half);
     return half;
   }
 
@@ -219,8 +190,7 @@ class Fsdp : public Strategy {
   Flight flight_;
   Updater updater_;
   bool backward_ = false, visited_last_ = false, evaluates_ = false;
-  float scale_ = 1024;
-  std::uint64_t good_ = 0, left_out_ = 0;
+  LossScale loss_scale_;
 };
 
 }  // namespace

@@ -10,6 +10,8 @@
 //
 // The exponential graph reaches all N ranks in log2 N steps. In it each rank receives from one
 // other in each step, so p stays 1; in graphs where some receive more than they give, it does not.
+#include <bit>
+
 #include "trainer/strategies/replica.h"
 
 namespace tutti::trainer {
@@ -33,8 +35,7 @@ class Gossip : public Replica {
     TUTTI_RETURN_IF_ERROR(update(info.number, info.rate, info.own_labels));
     const std::size_t ranks = traffic().ranks(), me = traffic().me();
     if (ranks == 1) return ok();
-    const std::size_t distance = hop_;
-    hop_ = hop_ * 2 < ranks ? hop_ * 2 : 1;
+    const std::size_t distance = distance_in(info.number);
     for (std::size_t i = 0; i < size(); ++i) out_.data()[i] = weights()[i] * push_ / 2;
     out_.data()[size()] = push_ / 2;
     const Message out{out_.data(), size() + 1, (me + distance) % ranks};
@@ -59,12 +60,21 @@ class Gossip : public Replica {
   Result<const float*> parameters(std::size_t unit) override {
     return (evaluates_ ? out_.data() : weights()) + units()[unit].offset;
   }
-  std::vector<Piece> pieces() override { return {}; }
+  std::vector<Piece> pieces() override {
+    std::vector<Piece> pieces = pieces_by_rank();
+    pieces.push_back({"push", 0, {&push_, 1}, Held::kByRank});
+    return pieces;
+  }
 
  private:
+  /// 1, 2, 4, ... below the ranks, and again from 1.
+  std::size_t distance_in(std::uint64_t step) const {
+    const auto distances = static_cast<std::uint64_t>(std::bit_width(traffic().ranks() - 1));
+    return std::size_t{1} << (step - 1) % distances;
+  }
+
   Floats out_, in_;  // Half of x, and half of p.
   float push_ = 1;   // p
-  std::size_t hop_ = 1;
   bool evaluates_ = false;
 };
 

@@ -33,10 +33,9 @@ class Local : public Replica {
 
   Status step(const StepInfo& info) override {
     TUTTI_RETURN_IF_ERROR(update(info.number, info.rate, info.own_labels));
-    ++since_;
     const auto early = static_cast<std::uint64_t>(options().post_local_steps);
-    if (info.number > early && since_ < options().local_steps) return ok();
-    since_ = 0;
+    const auto each = static_cast<std::uint64_t>(options().local_steps);
+    if (info.number > early && (info.number - early) % each != 0) return ok();
     TUTTI_RETURN_IF_ERROR(average());
     for (std::size_t i = 0; i < size(); ++i)
       weights()[i] = outer() ? advance(i) : average_.data()[i];
@@ -56,7 +55,13 @@ class Local : public Replica {
   Result<const float*> parameters(std::size_t unit) override {
     return (evaluates_ ? average_.data() : weights()) + units()[unit].offset;
   }
-  std::vector<Piece> pieces() override { return {}; }
+  std::vector<Piece> pieces() override {
+    std::vector<Piece> pieces = pieces_by_rank();
+    if (!outer()) return pieces;
+    pieces.push_back({"outer weights", 0, last_.span(), Held::kEverywhere});
+    pieces.push_back({"outer velocity", 0, velocity_.span(), Held::kEverywhere});
+    return pieces;
+  }
 
  private:
   bool outer() const { return options().outer_momentum > 0 || options().outer_rate != 1; }
@@ -75,7 +80,6 @@ class Local : public Replica {
   }
 
   Floats average_, last_, velocity_;
-  int since_ = 0;
   bool evaluates_ = false;
 };
 

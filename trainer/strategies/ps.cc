@@ -85,7 +85,7 @@ Status ParameterServer::serve(const StepInfo& info) {
   if (mode_ == Mode::kSynchronous) return serve_all(info);
   // As many messages as workers in each step: by the end of an epoch, all of them.
   for (std::size_t message = 0; message < workers(); ++message)
-    TUTTI_RETURN_IF_ERROR(serve_next(info));
+    TUTTI_RETURN_IF_ERROR(serve_next(info, message));
   return ok();
 }
 
@@ -100,13 +100,15 @@ Status ParameterServer::serve_all(const StepInfo& info) {
     }
   }
   std::copy_n(inbox_[0].data(), inbox_[0].size(), gradient_.data());
-  TUTTI_RETURN_IF_ERROR(update(info, 1.0 / static_cast<double>(info.labels)));
+  ++version_;
+  TUTTI_RETURN_IF_ERROR(
+      updater_.update({info.number, info.rate, 1.0 / static_cast<double>(info.labels)}));
   for (std::size_t w = 0; w < workers(); ++w) TUTTI_RETURN_IF_ERROR(answer(w));
   return ok();
 }
 
-/// One gradient, of the worker that is first.
-Status ParameterServer::serve_next(const StepInfo& info) {
+/// One gradient, of the worker that is first; so many have come in this step.
+Status ParameterServer::serve_next(const StepInfo& info, std::size_t message) {
   Communicator& comm = traffic().communicator();
   Rank from;
   TUTTI_TRY(auto work,
@@ -118,8 +120,11 @@ Status ParameterServer::serve_next(const StepInfo& info) {
   oldest_ = std::max(oldest_, version_ - versions_[worker]);
   if (compensates())
     compensate(gradient_.data(), weights_.data(), given_[worker].data(), gradient_.size());
-  TUTTI_RETURN_IF_ERROR(
-      update(info, static_cast<double>(workers()) / static_cast<double>(info.labels)));
+  ++version_;
+  // N updates for each step of the others: each changes the weights by its share.
+  const auto n = static_cast<double>(workers());
+  TUTTI_RETURN_IF_ERROR(updater_.update({(info.number - 1) * workers() + message + 1, info.rate / n,
+                                         n / static_cast<double>(info.labels)}));
   ++clocks_[worker];
   waits_[worker] = 1;
   // Workers that are not too far ahead of the slowest get weights. They may have waited for this.
@@ -133,25 +138,16 @@ Status ParameterServer::serve_next(const StepInfo& info) {
   return ok();
 }
 
-Status ParameterServer::update(const StepInfo& info, double scale) {
-  ++version_;
-  const bool each = mode_ == Mode::kAsynchronous;
-  // N updates for each step of the others: each changes the weights by its share.
-  const double rate = each ? info.rate / static_cast<double>(workers()) : info.rate;
-  return updater_.update({each ? version_ : info.number, rate, scale});
-}
-
 Status ParameterServer::answer(std::size_t worker) {
   versions_[worker] = version_;
   if (compensates()) std::copy_n(weights_.data(), weights_.size(), given_[worker].data());
   return traffic().send(weights_.data(), weights_.size(), worker);
 }
 
-Status ParameterServer::begin_evaluation() {
-  TUTTI_RETURN_IF_ERROR(traffic().all_reduce(&oldest_, 1, DataType::kUint64, ReduceOp::kMax));
-  TUTTI_TRY(evaluated_, make(Holds::kTransient, setup_.network.size()));
+/// All ranks get all weights. Collective.
+Status ParameterServer::hand_out(float* whole) {
   for (std::size_t s = 0; s < servers(); ++s) {
-    float* into = evaluated_.data() + part(s).begin;
+    float* into = whole + part(s).begin;
     const std::size_t root = workers() + s;
     if (traffic().me() == root) std::copy_n(weights_.data(), part(s).size, into);
     TUTTI_RETURN_IF_ERROR(traffic().call({.collective = Collective::kBroadcast,
@@ -164,8 +160,24 @@ Status ParameterServer::begin_evaluation() {
   return ok();
 }
 
+Status ParameterServer::begin_evaluation() {
+  TUTTI_RETURN_IF_ERROR(traffic().all_reduce(&oldest_, 1, DataType::kUint64, ReduceOp::kMax));
+  TUTTI_TRY(evaluated_, make(Holds::kTransient, setup_.network.size()));
+  return hand_out(evaluated_.data());
+}
+
 Status ParameterServer::end_evaluation() {
   evaluated_ = {};
+  return ok();
+}
+
+std::vector<Piece> ParameterServer::pieces() {
+  return serves() ? updater_.pieces(Held::kInParts) : std::vector<Piece>{};
+}
+
+Status ParameterServer::restored() {
+  TUTTI_RETURN_IF_ERROR(hand_out(serves() ? rest_.data() : weights_.data()));
+  for (Floats& given : given_) std::copy_n(weights_.data(), weights_.size(), given.data());
   return ok();
 }
 

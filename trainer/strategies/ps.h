@@ -28,6 +28,10 @@ class ParameterServer : public Strategy {
   Status step(const StepInfo& info) override;
   Status begin_evaluation() override;
   Status end_evaluation() override;
+  /// What a server has: a worker has nothing that it does not get anew. So after a checkpoint the
+  /// first gradients are of the latest weights, where without it they might be of older ones.
+  std::vector<Piece> pieces() override;
+  Status restored() override;
   std::string note() const override;
 
  protected:
@@ -49,9 +53,9 @@ class ParameterServer : public Strategy {
   Status work();
   Status serve(const StepInfo& info);
   Status serve_all(const StepInfo& info);
-  Status serve_next(const StepInfo& info);
+  Status serve_next(const StepInfo& info, std::size_t message);
   Status answer(std::size_t worker);
-  Status update(const StepInfo& info, double scale);
+  Status hand_out(float* whole);
 
   const Mode mode_;
   std::vector<float> rest_;            // On a server: a dummy for the trainer's walk.

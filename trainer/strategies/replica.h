@@ -34,12 +34,14 @@ class Replica : public Strategy {
   Result<Target> gradient(std::size_t unit) override {
     return Target{gradients() + units()[unit].offset, !first_batch_};
   }
-  std::vector<Piece> pieces() override { return updater_.pieces(); }
+  std::vector<Piece> pieces() override { return updater_.pieces(Held::kEverywhere); }
 
  protected:
   float* weights() { return parameters_.data(); }
   float* gradients() { return gradients_.data(); }
   std::size_t size() const { return parameters_.size(); }
+  /// The weights and the optimiser's values, where ranks differ.
+  std::vector<Piece> pieces_by_rank() const { return updater_.pieces(Held::kByRank); }
   /// Updates the weights by the mean of gradients that are summed over `labels`.
   Status update(std::uint64_t number, double rate, std::size_t labels,
                 const std::vector<char>* used = nullptr) {

@@ -112,10 +112,10 @@ class Strategy {
   virtual Status begin_evaluation() { return ok(); }
   virtual Status end_evaluation() { return ok(); }
 
-  /// What this rank holds of the state, for checkpoints. All ranks' pieces together cover each kind
-  /// of value. Empty: ranks differ in ways that no checkpoint has.
-  virtual std::vector<Piece> pieces() { return {}; }
-  /// Values were put into the pieces.
+  /// What this rank holds of the state between two epochs, for checkpoints. All ranks' pieces
+  /// together cover each kind of value.
+  virtual std::vector<Piece> pieces() = 0;
+  /// Values were put into the pieces. Collective.
   virtual Status restored() { return ok(); }
   /// A line about what this strategy did, or nothing.
   virtual std::string note() const { return {}; }

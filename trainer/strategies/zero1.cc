@@ -50,7 +50,7 @@ class Zero1 : public Strategy {
     return gather();
   }
 
-  std::vector<Piece> pieces() override { return updater_.pieces(); }
+  std::vector<Piece> pieces() override { return updater_.pieces(Held::kInParts); }
   Status restored() override { return gather(); }
 
  private:

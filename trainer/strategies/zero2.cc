@@ -62,7 +62,7 @@ class Zero2 : public Strategy {
     return gather();
   }
 
-  std::vector<Piece> pieces() override { return updater_.pieces(); }
+  std::vector<Piece> pieces() override { return updater_.pieces(Held::kInParts); }
   Status restored() override { return gather(); }
 
  private:

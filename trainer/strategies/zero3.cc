@@ -59,7 +59,7 @@ class Zero3 : public Strategy {
     return updater_.update({info.number, info.rate, 1.0 / static_cast<double>(info.labels)},
                            sum_over(traffic()));
   }
-  std::vector<Piece> pieces() override { return updater_.pieces(); }
+  std::vector<Piece> pieces() override { return updater_.pieces(Held::kInParts); }
 
  private:
   float* shard(Floats& values, std::size_t unit) { return values.data() + shards_.offset(unit); }

@@ -250,7 +250,7 @@ std::uint32_t Simulator::least_lanes(const Prepared& prepared, std::size_t bytes
 
 // With at most so many lanes on every order.
 plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes, std::uint32_t lanes,
-                                   plan::Recording* recording) const {
+                                   plan::Recording* recording, double limit_us) const {
   std::size_t count = elements(bytes, shape(), options_.type);
   if (!prepared.layout.lists_all()) {  // All pieces alike: a cache line each at least.
     const std::size_t pieces =
@@ -258,7 +258,7 @@ plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes, std::u
     const std::size_t grain = pieces * (64 / size_of(options_.type));
     count = (count + grain - 1) / grain * grain;
   }
-  return prepared.estimator.run(count, recording, lanes);
+  return prepared.estimator.run(count, recording, lanes, limit_us);
 }
 
 // Which of a kind works longest.
@@ -283,14 +283,16 @@ std::vector<Busy> Simulator::busiest(const plan::Estimate& estimate) const {
 }
 
 Result<Sample> Simulator::run(const Algorithm& algorithm, const Protocol& protocol,
-                              std::size_t bytes, plan::Recording* recording) {
+                              std::size_t bytes, plan::Recording* recording, double limit_us) {
   TUTTI_TRY(Prepared * prepared, prepare(algorithm, protocol));
   // More lanes hide what one waits for, and fewer send fewer messages.
   std::uint32_t lanes = prepared->most_lanes;
-  plan::Estimate found = estimate(*prepared, bytes, lanes, nullptr);
+  const double limit = limit_us - protocol.base_us;
+  plan::Estimate found = estimate(*prepared, bytes, lanes, nullptr, limit);
   for (const std::uint32_t least = least_lanes(*prepared, bytes); lanes > least; lanes /= 2) {
-    plan::Estimate fewer = estimate(*prepared, bytes, lanes / 2, nullptr);
-    if (fewer.microseconds >= found.microseconds) break;
+    plan::Estimate fewer = estimate(*prepared, bytes, lanes / 2, nullptr, limit);
+    const bool beyond = found.microseconds == plan::kBeyondLimit;  // Fewer may still be within it.
+    if (!beyond && fewer.microseconds >= found.microseconds) break;
     found = std::move(fewer);
   }
   if (recording != nullptr) found = estimate(*prepared, bytes, lanes, recording);

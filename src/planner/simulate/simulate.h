@@ -59,8 +59,8 @@ struct Sample {
   double bottleneck_share() const { return busy.empty() ? 0 : busy[0].us / microseconds; }
 };
 
-/// Bandwidth by the conventions of nccl-tests: bytes as bound() counts them.
-double algorithm_bandwidth(double bytes, double microseconds);  // GB/s
+/// GB/s by the conventions of nccl-tests: bytes as bound() counts them.
+double algorithm_bandwidth(double bytes, double microseconds);
 
 /// It has more than 20 functions: one for each cost and each caller's question.
 class Simulator {
@@ -80,11 +80,15 @@ class Simulator {
 
   /// The time of an algorithm with one protocol, whether or not they keep the contract. Errors: too
   /// many steps to simulate, ranks that nothing joins. A recording gets what Estimator::run says.
+  /// What takes longer than the limit is given up early, and its time is plan::kBeyondLimit.
   Result<Sample> run(const Algorithm& algorithm, const Protocol& protocol, std::size_t bytes,
-                     plan::Recording* recording = nullptr);
+                     plan::Recording* recording = nullptr, double limit_us = plan::kBeyondLimit);
   /// With the fastest of the protocols given that may be used, under that contract.
   Result<Sample> run(const Algorithm& algorithm, std::span<const Protocol* const> protocols,
                      std::size_t bytes, std::optional<Contract> contract = {});
+  /// A time that `run` is not below, out of the bytes that one rank sends. Far cheaper than `run`,
+  /// which it saves where only the fastest algorithm counts.
+  double least_us(const Algorithm& algorithm, const Protocol& protocol, std::size_t bytes);
   /// The time of a plan of all ranks as it is, in the order of the machine.
   double microseconds(const plan::Plan& plan, const Protocol& protocol, std::size_t bytes);
   /// The plan behind a sample, with all lanes; of the ranks that stand for all. Errors as of run.
@@ -106,6 +110,14 @@ class Simulator {
  private:
   struct Layout;
   struct Prepared;
+  /// See least.cc: microseconds for each element of a chunk, chunks of a block, lanes on all
+  /// orders.
+  struct Least {
+    double element_us = 0;
+    std::uint32_t pieces = 1;
+    std::size_t lanes = 1;
+  };
+  Least least_of(const Algorithm& algorithm, const Protocol& protocol);
   Result<Prepared*> prepare(const Algorithm& algorithm, const Protocol& protocol);
   Result<std::unique_ptr<Prepared>> lay_out(const Algorithm& algorithm,
                                             const plan::CostModel& model,
@@ -117,7 +129,7 @@ class Simulator {
   double least(const Protocol& protocol, std::size_t bytes);
   std::uint32_t least_lanes(const Prepared& prepared, std::size_t bytes) const;
   plan::Estimate estimate(Prepared& prepared, std::size_t bytes, std::uint32_t lanes,
-                          plan::Recording* recording) const;
+                          plan::Recording* recording, double limit_us = plan::kBeyondLimit) const;
   std::vector<Busy> busiest(const plan::Estimate& estimate) const;
   Result<const topology::Bound*> bound(bool joins_in_switch);
 
@@ -128,6 +140,7 @@ class Simulator {
   std::map<std::pair<const Algorithm*, bool>, std::unique_ptr<Layout>> layouts_;  // Joins or not.
   std::map<std::pair<const Algorithm*, bool>, std::optional<Error>> failed_;
   std::map<std::pair<const Algorithm*, const Protocol*>, std::unique_ptr<Prepared>> prepared_;
+  std::map<std::pair<const Algorithm*, const Protocol*>, Least> leasts_;
   std::map<bool, Result<topology::Bound>> bounds_;
 };
 

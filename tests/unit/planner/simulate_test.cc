@@ -133,6 +133,7 @@ TEST_CASE("nothing is faster than the bound, and larger messages never take less
                 const auto bound = simulator.bound_us(bytes, with.joins_in_switch);
                 REQUIRE(bound);
                 CHECK(found->microseconds >= *bound * (1 - 1e-6));
+                CHECK(found->microseconds >= simulator.least_us(*algorithm, with, bytes));
                 CHECK(found->microseconds >= before * (1 - 1e-6));
                 CHECK(found->bottleneck_share() <= 1 + 1e-6);
                 before = found->microseconds;

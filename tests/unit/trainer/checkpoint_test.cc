@@ -4,11 +4,16 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
 
 #include "support/catch.h"
 #include "support/cluster.h"
 #include "support/processes.h"
 #include "trainer/train.h"
+#include "trainer/worker.h"
 #include "unit/trainer/digits.h"
 
 namespace tutti::test {
@@ -30,6 +35,7 @@ TrainOptions options_of(const std::string& strategy) {
 struct Run {
   std::vector<float> weights;
   std::size_t epochs = 0;
+  std::string note;
   std::string complaint;  // Some rank's.
 };
 
@@ -45,7 +51,7 @@ Run train_on(
         train(comm, data, options, [&](int epoch, int, const Epoch&) { at_epoch(epoch); });
     if (!outcome) return outcome.error().to_string();
     if (comm.rank().value == 0)
-      run.weights = std::move(outcome->weights), run.epochs = outcome->epochs.size();
+      run = {std::move(outcome->weights), outcome->epochs.size(), outcome->note, ""};
     return "";
   });
   return run;
@@ -76,6 +82,171 @@ TEST_CASE("other ranks and strategies go on from a checkpoint, to the same bits"
   }
 }
 
+/// The whole run, and a copy in `middle` of the checkpoint after its first epoch: of 9 steps.
+Run train_and_keep(int ranks, TrainOptions& options, const std::string& middle) {
+  options.batch = 160;
+  options.epochs = 3;
+  options.checkpoint = middle + ".all";
+  const Run whole = train_on(ranks, options, [&](int epoch) {
+    if (epoch == 2) fs::copy(options.checkpoint, middle, fs::copy_options::recursive);
+  });
+  options.checkpoint.clear();
+  options.resume = middle;
+  CHECK(whole.complaint == "");
+  return whole;
+}
+
+TEST_CASE("strategies whose ranks differ go on to the same bits, on as many ranks") {
+  const ScratchDirectory scratch;
+  TrainOptions local = options_of("local"), outer = options_of("local");
+  local.strategy.local_steps = 4;  // So that ranks differ after 9.
+  outer.strategy.local_steps = 4;
+  outer.strategy.outer_rate = 0.7;
+  outer.strategy.outer_momentum = 0.9;
+  int number = 0;
+  for (TrainOptions options : {local, outer, options_of("gossip")}) {
+    INFO(options.strategy.name << ", run " << number);
+    const Run whole = train_and_keep(4, options, scratch.path() + "/" + std::to_string(number++));
+    const Run rest = train_on(4, options);
+    CHECK(rest.complaint == "");
+    CHECK(rest.epochs == 3);
+    CHECK(rest.weights == whole.weights);
+    const Run fewer = train_on(2, options);
+    INFO(fewer.complaint);
+    CHECK(fewer.complaint.find("go on with 4 ranks") != std::string::npos);
+    options.strategy.name = "ddp";  // The weights that all ranks have are in no file.
+    CHECK(train_on(4, options).complaint.find("lacks values of this strategy") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("parameter servers and other strategies go on from each other, to the same bits") {
+  const ScratchDirectory scratch;
+  TrainOptions options = options_of("ps");
+  const Run whole = train_and_keep(3, options, scratch.path() + "/ps");
+  for (const auto& [strategy, ranks, servers] : std::vector<std::tuple<std::string, int, int>>{
+           {"ps", 3, 1}, {"ps", 4, 2}, {"ps", 4, 3}, {"ddp", 2, 1}, {"zero3", 4, 1}}) {
+    INFO(strategy << " on " << ranks << " with " << servers);
+    options.strategy.name = strategy;
+    options.strategy.servers = servers;
+    const Run rest = train_on(ranks, options);
+    CHECK(rest.complaint == "");
+    CHECK(rest.weights == whole.weights);
+  }
+  TrainOptions sharded = options_of("zero2");
+  CHECK(train_and_keep(2, sharded, scratch.path() + "/zero2").weights == whole.weights);
+  sharded.strategy.name = "ps";
+  sharded.strategy.servers = 2;
+  CHECK(train_on(4, sharded).weights == whole.weights);
+}
+
+TEST_CASE("an asynchronous server with one worker goes on to the same bits") {
+  const ScratchDirectory scratch;
+  for (const char* strategy : {"async_ps", "dcasgd"}) {
+    INFO(strategy);
+    TrainOptions options = options_of(strategy);
+    options.rate.peak = 0.001;
+    const Run whole = train_and_keep(2, options, scratch.path() + "/" + strategy);
+    const Run rest = train_on(2, options);
+    CHECK(rest.complaint == "");
+    CHECK(rest.weights == whole.weights);
+  }
+}
+
+/// The values of a kind that a run's ranks hold together.
+using Vectors = std::map<std::string, std::vector<float>>;
+
+/// Trains until the first checkpoint, or goes on from it: what there is then. `stale`: some worker
+/// has other weights than the servers.
+Vectors state_of(int ranks, TrainOptions options, bool& stale) {
+  const Split& data = digits();
+  const auto network = make_network(options.model, data.train);
+  auto comms = Communicator::in_process(ranks);
+  REQUIRE((network && comms));
+  std::mutex mutex;  // Guards what follows.
+  Vectors all;
+  std::vector<std::vector<float>> held;
+  const auto collect = [&](Worker& worker) -> Status {
+    std::vector<float> mine;
+    for (std::size_t u = 0; u < network->units().size(); ++u) {
+      TUTTI_TRY(const float* values, worker.strategy().parameters(u));
+      mine.insert(mine.end(), values, values + network->units()[u].size);
+    }
+    const std::scoped_lock lock(mutex);
+    if (worker.strategy().pieces().empty()) held.push_back(std::move(mine));
+    for (const Piece& piece : worker.strategy().pieces()) {
+      std::vector<float>& into = all[piece.what];
+      into.resize(network->size());
+      std::copy(piece.values.begin(), piece.values.end(), into.begin() + piece.begin);
+    }
+    return ok();
+  };
+  const auto work = [&](Communicator& comm) -> Status {
+    Worker worker(data, options, *network);
+    TUTTI_RETURN_IF_ERROR(worker.use(comm));
+    if (!options.resume.empty()) TUTTI_RETURN_IF_ERROR(resume(worker, comm, options.resume));
+    while (options.resume.empty() && worker.epochs().empty())
+      TUTTI_RETURN_IF_ERROR(worker.advance());
+    if (!options.checkpoint.empty())
+      TUTTI_RETURN_IF_ERROR(save_checkpoint(worker, comm, options.checkpoint));
+    return collect(worker);
+  };
+  CHECK(on_all_ranks(*comms, [&](Communicator& comm) -> std::string {
+          const Status status = work(comm);
+          return status ? "" : status.error().to_string();
+        }) == "");
+  for (const auto& weights : held) stale = stale || weights != all["weights"];
+  return all;
+}
+
+TEST_CASE("asynchronous servers have their state again, and workers its weights") {
+  const ScratchDirectory scratch;
+  for (const char* strategy : {"async_ps", "dcasgd"}) {
+    INFO(strategy);
+    TrainOptions options = options_of(strategy);
+    options.rate.peak = 0.001;
+    options.checkpoint = scratch.path() + "/" + strategy;
+    bool stale = false;
+    const Vectors saved = state_of(4, options, stale);
+    CHECK(saved.size() == 3);  // Weights, and two of Adam's.
+    CHECK(stale);              // All workers but the last one that was answered.
+    options.resume = std::exchange(options.checkpoint, "");
+    for (const int servers : {1, 2}) {
+      INFO(servers << " servers");
+      options.strategy.servers = servers;
+      bool stale_again = false;
+      CHECK(state_of(4, options, stale_again) == saved);
+      CHECK_FALSE(stale_again);
+    }
+  }
+}
+
+TEST_CASE("the scale of the loss of mixed precision goes on too") {
+  const ScratchDirectory scratch;
+  TrainOptions options = options_of("fsdp");
+  options.strategy.precision = DataType::kBfloat16;
+  options.model = {.name = "mlp", .width = 8, .depth = 1};
+  options.batch = 16;  // 90 steps in an epoch: the scale doubles in the third.
+  options.epochs = 2;
+  options.checkpoint = scratch.path() + "/made";
+  CHECK(train_on(2, options).note.find("scaled by 1024,") != std::string::npos);
+  options.resume = std::exchange(options.checkpoint, "");
+  options.epochs = 3;
+  const Run rest = train_on(3, options);
+  CHECK(rest.complaint == "");
+  CHECK(rest.note.find("scaled by 2048,") != std::string::npos);
+  // From a checkpoint without a scale it begins with its own.
+  options.strategy.precision = DataType::kFloat32;
+  options.checkpoint = scratch.path() + "/float32";
+  options.resume.clear();
+  options.epochs = 1;
+  REQUIRE(train_on(2, options).complaint == "");
+  options.strategy.precision = DataType::kBfloat16;
+  options.resume = std::exchange(options.checkpoint, "");
+  options.epochs = 2;
+  CHECK(train_on(2, options).complaint == "");
+}
+
 TEST_CASE("a checkpoint that can't be gone on from is refused on all ranks") {
   const ScratchDirectory scratch;
   const std::string folder = scratch.path() + "/made";
@@ -104,13 +275,9 @@ TEST_CASE("a checkpoint that can't be gone on from is refused on all ranks") {
   other = options;
   refused(other, "1 epochs are done already");
   other = options;
-  other.strategy.name = "gossip";
-  other.checkpoint = scratch.path() + "/gossip";
-  CHECK(train_on(2, other).complaint.find("that no checkpoint keeps") != std::string::npos);
 
   int told = 0;  // Epochs: it is refused before any of them.
   other.checkpoint = folder + "/latest/below";
-  other.strategy.name = "ddp";
   CHECK(train_on(2, other, [&](int) { ++told; }).complaint.find("can't make") != std::string::npos);
   CHECK(told == 0);
 
@@ -124,6 +291,22 @@ TEST_CASE("a checkpoint that can't be gone on from is refused on all ranks") {
     if (entry.path().filename() == "rank-0") fs::resize_file(entry.path(), 5000);
   }
   refused(options, "is not whole");
+}
+
+TEST_CASE("values that only one rank lacks are refused on all") {
+  const ScratchDirectory scratch;
+  TrainOptions options = options_of("zero1");
+  options.epochs = 1;
+  options.checkpoint = scratch.path() + "/made";
+  REQUIRE(train_on(2, options).complaint == "");
+  for (const auto& entry : fs::recursive_directory_iterator(options.checkpoint)) {
+    if (entry.path().filename() == "rank-1") fs::resize_file(entry.path(), 5000);
+  }
+  options.resume = std::exchange(options.checkpoint, "");
+  options.epochs = 2;
+  const Run run = train_on(2, options);
+  INFO(run.complaint);
+  CHECK(run.complaint.find("checkpoint: ") != std::string::npos);
 }
 
 TEST_CASE("a rank that can't write ends the checkpoint on all, and the one before stays") {
