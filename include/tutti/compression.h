@@ -32,6 +32,10 @@ class TUTTI_API TopK {
   /// kInvalidArgument for another size, else as of an all-gather.
   Status average(Communicator& comm, std::span<float> gradient);
   std::span<const float> residual() const { return residual_; }
+  /// What the object knows of earlier calls, for a checkpoint.
+  std::vector<float> state() const;
+  /// Goes on from the state of an object of the same arguments. kInvalidArgument: another size.
+  Status restore(std::span<const float> state);
 
  private:
   std::size_t kept_;
@@ -49,6 +53,10 @@ class TUTTI_API OneBit {
   /// As TopK::average.
   Status average(Communicator& comm, std::span<float> gradient);
   std::span<const float> residual() const { return residual_; }
+  /// What the object knows of earlier calls, for a checkpoint.
+  std::vector<float> state() const;
+  /// Goes on from the state of an object of the same arguments. kInvalidArgument: another size.
+  Status restore(std::span<const float> state);
 
  private:
   std::vector<float> residual_, sum_;
@@ -66,6 +74,10 @@ class TUTTI_API PowerSgd {
   /// `gradient`: rows * columns elements, row by row. Errors as of an all-reduce.
   Status average(Communicator& comm, std::span<float> gradient);
   std::span<const float> residual() const { return residual_; }
+  /// What the object knows of earlier calls, for a checkpoint.
+  std::vector<float> state() const;
+  /// Goes on from the state of an object of the same arguments. kInvalidArgument: another size.
+  Status restore(std::span<const float> state);
 
  private:
   std::size_t rows_, columns_, rank_;

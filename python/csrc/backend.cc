@@ -194,6 +194,19 @@ void TorchBackend::run(Communicator& communicator, const JobPtr& job) {
   if (auto failure = finish(job); failure != nullptr) std::rethrow_exception(failure);
 }
 
+void TorchBackend::run(const Operation& operation,
+                       const std::function<Status(Communicator&)>& call) {
+  const std::lock_guard order(issue_);
+  const auto communicator = this->communicator();
+  const std::string what = describe(operation.name, number_++, *shared_);
+  if (communicator == nullptr)
+    raise(what, {Code::kAborted, "the process group was shut down", Rank{rank_}});
+  if (const Status status = call(*communicator); !status) {
+    shared_->note(status.error().code);
+    raise(what, status.error());
+  }
+}
+
 void TorchBackend::start(Communicator& communicator, const JobPtr& job) {
   ++shared_->under_way;
   job->open = job->requests.size() + 1;

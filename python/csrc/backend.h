@@ -14,6 +14,7 @@
 // started; all others are DistBackendErrors (RuntimeErrors as well), thrown by a synchronous call,
 // or by the Work's wait.
 #pragma once
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -116,6 +117,12 @@ class TorchBackend : public LikeGloo {
   std::vector<int> lost_ranks(const std::vector<int>& exclude);
   /// Ends all calls of the group on all ranks, which are to shrink. Any thread.
   void revoke(const std::string& reason);
+
+  /// Averages a tensor of float32 over all ranks, as the wire says (tutti/wire.h). A RuntimeError
+  /// if there is no wire of that name.
+  WorkPtr all_reduce_on_wire(const at::Tensor& tensor, const std::string& wire);
+  /// Runs a synchronous call of several collectives on CPU tensors, in the order of calls.
+  void run(const Operation& operation, const std::function<Status(Communicator&)>& call);
 
   /// The communicator's description of itself: transport, memory, plans.
   std::string describe();

@@ -122,6 +122,17 @@ void TorchBackend::add_all_reduce(Job& job, const at::Tensor& tensor, const c10d
                           .reduction = reduced.reduction});
 }
 
+TorchBackend::WorkPtr TorchBackend::all_reduce_on_wire(const at::Tensor& tensor,
+                                                       const std::string& wire) {
+  const auto known = parse_wire(wire);
+  TORCH_CHECK(known, "tutti: all_reduce: there is no wire '", wire,
+              "'; there are float16, bfloat16, int8 and float8, with :nearest or :stochastic");
+  const auto job = make_job(kAllReduce, c10d::kUnsetTimeout);
+  add_all_reduce(*job, tensor, c10d::ReduceOp::AVG);
+  job->requests.back().wire = *known;
+  return issue(job, true);
+}
+
 /// The tensors of a list are reduced on this rank first, then over the ranks, and all of them get
 /// the result.
 TorchBackend::WorkPtr TorchBackend::allreduce(Tensors& tensors,

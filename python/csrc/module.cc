@@ -5,6 +5,7 @@
 
 #include "allocator.h"
 #include "backend.h"
+#include "compression.h"
 
 namespace tutti::python {
 
@@ -115,11 +116,15 @@ PYBIND11_MODULE(_C, module) {
       .def(
           "flight_record", [](TorchBackend& backend) { return backend.flight_record(); },
           py::call_guard<py::gil_scoped_release>(), "The latest collectives on CPU tensors, JSON.")
+      .def("all_reduce_on_wire", &TorchBackend::all_reduce_on_wire, py::arg("tensor"),
+           py::arg("wire"), py::call_guard<py::gil_scoped_release>(),
+           "What tutti_torch.compression.wire_hook calls.")
       .def("lost_ranks", &TorchBackend::lost_ranks, py::arg("exclude"),
            py::call_guard<py::gil_scoped_release>(), "What tutti_torch.lost_ranks returns.")
       .def("revoke", &TorchBackend::revoke, py::arg("reason"),
            py::call_guard<py::gil_scoped_release>(), "What tutti_torch.revoke does.")
       .def("counters", &counters_of, "What tutti_torch.stats returns.");
+  tutti::python::add_compression(module);
   module.def("enable_shared_allocator", &tutti::python::enable_shared_allocator,
              py::arg("from_bytes"));
   module.def("shared_allocator_enabled", &tutti::python::shared_allocator_enabled);

@@ -26,6 +26,7 @@ TUTTI_OPERATION(kBarrier, BARRIER, "barrier");
 TUTTI_OPERATION(kSend, SEND, "send");
 TUTTI_OPERATION(kRecv, RECV, "recv");
 TUTTI_OPERATION_(kRecvAny, RECVANYSOURCE, "recv", "recvAnySource");
+TUTTI_OPERATION(kCompressed, ALLREDUCE, "compressed_average");
 TUTTI_OPERATION(kCoalesced, COALESCED, "coalesced");
 #undef TUTTI_OPERATION
 #undef TUTTI_OPERATION_

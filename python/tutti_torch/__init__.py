@@ -71,10 +71,10 @@ def enable_shared_allocator(from_bytes=1 << 20):
     _extension().enable_shared_allocator(int(from_bytes))
 
 
-def _backend(function, group):
+def _backend(function, group, device="cpu"):
     import torch
     import torch.distributed as dist
-    backend = (group if group is not None else dist.group.WORLD)._get_backend(torch.device("cpu"))
+    backend = (group if group is not None else dist.group.WORLD)._get_backend(torch.device(device))
     if not isinstance(backend, _extension().ProcessGroupTutti):
         raise ValueError(f"tutti_torch.{function}: this group's backend is {backend.name()}")
     return backend

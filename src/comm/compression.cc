@@ -24,6 +24,21 @@ void add(std::vector<float>& sum, std::span<const float> gradient,
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = gradient[i] + residual[i];
 }
 
+/// Takes the vectors' values from a state, in which they lie one after the other.
+Status take(std::span<const float> state, std::initializer_list<std::vector<float>*> vectors) {
+  std::size_t count = 0;
+  for (const std::vector<float>* vector : vectors) count += vector->size();
+  if (state.size() != count)
+    return Error{Code::kInvalidArgument,
+                 fmt::format("restore: the state has {} elements, not the {} of these arguments",
+                             state.size(), count)};
+  for (std::vector<float>* vector : vectors) {
+    std::ranges::copy(state.first(vector->size()), vector->begin());
+    state = state.subspan(vector->size());
+  }
+  return ok();
+}
+
 /// Every rank's bytes, by rank.
 Status gather(Communicator& comm, const std::vector<std::byte>& mine, std::vector<std::byte>& all) {
   all.resize(mine.size() * static_cast<std::size_t>(comm.rank_count()));
@@ -107,6 +122,9 @@ Status TopK::average(Communicator& comm, std::span<float> gradient) {
   return ok();
 }
 
+std::vector<float> TopK::state() const { return residual_; }
+Status TopK::restore(std::span<const float> state) { return take(state, {&residual_}); }
+
 OneBit::OneBit(std::size_t count)
     : residual_(count), sum_(count), mine_(sizeof(float) + (count + 7) / 8) {}
 
@@ -135,6 +153,9 @@ Status OneBit::average(Communicator& comm, std::span<float> gradient) {
   }
   return ok();
 }
+
+std::vector<float> OneBit::state() const { return residual_; }
+Status OneBit::restore(std::span<const float> state) { return take(state, {&residual_}); }
 
 PowerSgd::PowerSgd(std::size_t rows, std::size_t columns, std::size_t rank)
     : rows_(rows),
@@ -190,6 +211,15 @@ Status PowerSgd::average(Communicator& comm, std::span<float> gradient) {
     if (right_[i] == 0) right_[i] = static_cast<float>(static_cast<double>(mix(i) >> 11) * 0x1p-80);
   }
   return ok();
+}
+
+std::vector<float> PowerSgd::state() const {
+  std::vector<float> all = residual_;
+  all.insert(all.end(), right_.begin(), right_.end());
+  return all;
+}
+Status PowerSgd::restore(std::span<const float> state) {
+  return take(state, {&residual_, &right_});
 }
 
 }  // namespace tutti

@@ -107,6 +107,36 @@ TEST_CASE("the error of one call is what the header states") {
   }
 }
 
+TEST_CASE("an object that takes another's state goes on as that one") {
+  auto comms = Communicator::in_process(2);
+  REQUIRE(comms);
+  CHECK(on_all_ranks(*comms, [&](Communicator& comm) {
+          const auto goes_on = [&](auto one, auto other) -> std::string {
+            const int rank = comm.rank().value;
+            for (int step = 0; step < 3; ++step) {
+              auto gradient = draw(rank, step);
+              if (auto status = one.average(comm, gradient); !status)
+                return status.error().to_string();
+            }
+            std::vector<float> state = one.state();
+            if (auto status = other.restore(state); !status) return status.error().to_string();
+            for (int step = 3; step < 6; ++step) {
+              auto gradient = draw(rank, step), same = gradient;
+              if (!one.average(comm, gradient) || !other.average(comm, same)) return "an error";
+              if (gradient != same) return "the averages differ";
+            }
+            state.push_back(0);
+            const Status refused = other.restore(state);
+            return !refused && refused.error().code == Code::kInvalidArgument
+                       ? ""
+                       : "took a wrong state";
+          };
+          std::string wrong = goes_on(TopK(kCount, 9), TopK(kCount, 9));
+          wrong += goes_on(OneBit(kCount), OneBit(kCount));
+          return wrong + goes_on(PowerSgd(kRows, kColumns, 2), PowerSgd(kRows, kColumns, 2));
+        }) == "");
+}
+
 TEST_CASE("PowerSGD finds a matrix of its rank, and goes on where it was") {
   auto comms = Communicator::in_process(1);
   REQUIRE(comms);

@@ -21,6 +21,7 @@ namespace {
   X(device_comm_check)                    \
   X(device_comm_rank)                     \
   X(device_comm_describe)                 \
+  X(device_comm_use_wire)                 \
   X(cuda_relaxed_capture)                 \
   X(cuda_is_capturing)                    \
   X(all_reduce_on_stream)                 \
@@ -204,7 +205,12 @@ Status DeviceComm::call(const Request& of, void* stream) const {
       default: return reduce(api, comm, of, stream);
     }
   };
-  return status_of(api, call());
+  if (of.wire.is_plain()) return status_of(api, call());
+  // A wire is the communicator's in C; one thread at a time calls it.
+  TUTTI_RETURN_IF_ERROR(status_of(api, api.device_comm_use_wire(comm, to_string(of.wire).c_str())));
+  Status status = status_of(api, call());
+  TUTTI_RETURN_IF_ERROR(status_of(api, api.device_comm_use_wire(comm, nullptr)));
+  return status;
 }
 
 Status DeviceComm::send(const void* data, std::size_t bytes, Rank to, void* stream) const {
