@@ -8,7 +8,7 @@ namespace tutti::cuda {
 
 /// Units of a run, of 16 bytes most often. Where blocks went through memory far from each other,
 /// one contiguous share each, an H100 took 10 % longer for a sum of 8 sources and 6 % for one of 2.
-/// Runs of 8 KiB to 512 KiB took the same time (docs/PERFORMANCE.md#devices).
+/// Runs of 8 KiB to 512 KiB took the same time (docs/PERFORMANCE.md#blocks-side-by-side).
 inline constexpr unsigned kRunUnits = 2048;
 
 /// A block's work, in its shared memory: a step whose locations were looked up.
