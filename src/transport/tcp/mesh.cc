@@ -299,7 +299,7 @@ Error MeshBuilder::missing() const {
 
 /// Waits until all ranks have their connections, and accepts connections meanwhile. This rank
 /// counts on a connection as soon as it has sent the welcome. If the welcome is lost with the
-/// connection, the connector begins again, and there has to be somebody who answers.
+/// connection, the connector begins again, and this rank has to answer.
 Status MeshBuilder::await_all() {
   const Fd stop(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!stop) return system_error("eventfd", errno);
