@@ -28,6 +28,7 @@ class Still : public Strategy {
     return ok();
   }
   Status step(const StepInfo& /*info*/) override { return ok(); }
+  std::vector<Piece> pieces() override { return {}; }
 
   std::vector<float> weights, slopes;
   std::vector<std::size_t> order;
