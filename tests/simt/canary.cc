@@ -176,15 +176,14 @@ std::string run_pages(test::DeviceRanks& ranks, const test::Case& by_default) {
 
 constexpr const char* kAlgorithms[] = {"one_shot", "two_shot", "ring"};
 
-plan::Plan plan_of(const char* algorithm) {
-  return build(*find_algorithm(Collective::kAllReduce, algorithm),
-               {Collective::kAllReduce, kRanks});
+plan::Plan plan_of(Collective collective, const char* algorithm) {
+  return build(*find_algorithm(collective, algorithm), {collective, kRanks});
 }
 
 /// `format`: over those of the mesh's slots; none: over its own.
 std::string run_plan(test::DeviceRanks& ranks, const test::Case& test, const char* algorithm,
                      std::optional<cuda::SlotFormat> format = {}) {
-  auto loaded = ranks.mesh().load(plan_of(algorithm), format);
+  auto loaded = ranks.mesh().load(plan_of(test.collective, algorithm), format);
   return loaded ? ranks.run(*loaded, test, 1, 2) : loaded.error().to_string();
 }
 std::string run_plans(test::DeviceRanks& ranks, const test::Case& test) {
@@ -202,7 +201,10 @@ std::string run_wire(test::DeviceRanks& ranks, const test::Case& by_default) {
   for (const char* algorithm : {"one_shot", "two_shot"}) {
     if (std::string wrong = run_plan(ranks, test, algorithm); !wrong.empty()) return wrong;
   }
-  return "";
+  // These wait for all others in each tile, so slots are free. A root waits for nothing else.
+  test.collective = Collective::kBroadcast;
+  test.count = 40000;
+  return run_plan(ranks, test, "ring");
 }
 
 /// Calls over slots of all formats, one after the other.
@@ -220,7 +222,7 @@ std::string run_mixed(test::DeviceRanks& ranks, const test::Case& test) {
 std::string run_direct(test::DeviceRanks& ranks, const test::Case& test) {
   if (std::string wrong = run_signals(ranks, test); !wrong.empty()) return wrong;
   for (const char* algorithm : kAlgorithms) {
-    const auto direct = plan::direct(plan_of(algorithm));
+    const auto direct = plan::direct(plan_of(test.collective, algorithm));
     if (!direct) continue;
     auto loaded = ranks.mesh().load(*direct);
     if (!loaded) return loaded.error().to_string();
