@@ -53,9 +53,8 @@ class TUTTI_API OneBit {
   /// As TopK::average.
   Status average(Communicator& comm, std::span<float> gradient);
   std::span<const float> residual() const { return residual_; }
-  /// What the object knows of earlier calls, for a checkpoint.
+  /// As those of TopK.
   std::vector<float> state() const;
-  /// Goes on from the state of an object of the same arguments. kInvalidArgument: another size.
   Status restore(std::span<const float> state);
 
  private:
@@ -74,9 +73,8 @@ class TUTTI_API PowerSgd {
   /// `gradient`: rows * columns elements, row by row. Errors as of an all-reduce.
   Status average(Communicator& comm, std::span<float> gradient);
   std::span<const float> residual() const { return residual_; }
-  /// What the object knows of earlier calls, for a checkpoint.
+  /// As those of TopK.
   std::vector<float> state() const;
-  /// Goes on from the state of an object of the same arguments. kInvalidArgument: another size.
   Status restore(std::span<const float> state);
 
  private:

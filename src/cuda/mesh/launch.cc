@@ -186,10 +186,9 @@ Status CudaMesh::check_two_shot(const CudaCall& call) const {
   const std::size_t ranks = options().devices.size();
   const std::size_t piece = largest_piece(call);
   const unsigned blocks = blocks_for(piece, call.type);
-  constexpr std::size_t kMostElements = std::size_t{1} << 30;  // Counted in 32 bits.
   const bool is_taken = cuda::two_shot_kernel(call.type, call.op) != nullptr &&
                         call.op != ReduceOp::kPreMulSum && ranks <= cuda::kMostSources;
-  if (is_taken && piece / blocks <= kMostElements) return ok();
+  if (is_taken && piece / blocks <= cuda::kMostTileElements) return ok();
   std::string what = "a two-shot all-reduce of " + std::to_string(call.count) + " " +
                      std::string(to_string(call.type)) + " by " + std::string(to_string(call.op));
   if (is_taken) {
