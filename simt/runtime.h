@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -277,5 +278,9 @@ void set_flush(void (*flush)(int device));
 /// As what devices can export memory that the driver makes (CUmemAllocationHandleType, as bits):
 /// descriptors by default, as on most machines. And whether the system lets processes make any.
 void share_as(unsigned types, bool permitted = true);
+/// A function of the driver by its name: one of ours, which libcuda.so.1 does not show, or one of
+/// its; of those that take a stream, or use the default one, the version where null is this
+/// thread's. Null: there is none.
+void* driver_entry(std::string_view name, bool per_thread);
 
 }  // namespace tutti::simt

@@ -1,6 +1,6 @@
 // File: simt/runtime_driver.cc: the driver's functions that the library uses: virtual memory,
-// multicast objects, contexts, memsets and values of streams, found by
-// cudaGetDriverEntryPointByVersion.
+// multicast objects, contexts, memsets and values of streams, found by their names
+// (runtime_entries.cc).
 //
 // Model. A handle is a memfd: a device's memory, or a multicast object (runtime_multicast.h). An
 // export is the memfd itself, or, in a fabric handle, its number in this process; its name says
@@ -401,9 +401,9 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device,
   return CUDA_SUCCESS;
 }
 
-/// A function by its name: one of ours, which libcuda.so.1 does not show, or one of its; of those
-/// that take a stream, or use the default one, the version where null is this thread's.
-void* entry_of(std::string_view name, bool per_thread) {
+}  // namespace
+
+void* driver_entry(std::string_view name, bool per_thread) {
 #define TUTTI_SIMT_ENTRY(function) \
   if (name == #function) return reinterpret_cast<void*>(&function);
 #define TUTTI_SIMT_STREAM_ENTRY(function) \
@@ -461,8 +461,6 @@ void* entry_of(std::string_view name, bool per_thread) {
   return nullptr;
 }
 
-}  // namespace
-
 void share_as(unsigned types, bool permitted) {
   shareable_types = types;
   sharing_permitted = permitted;
@@ -482,16 +480,6 @@ Members multicast_members(const void* at, std::size_t bytes) {
     return members;
   }
   die("%p is not in multicast memory", at);
-}
-
-extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
-                                                        unsigned long long flags,
-                                                        cudaDriverEntryPointQueryResult* result) {
-  *function = entry_of(name, flags == cudaEnablePerThreadDefaultStream);
-  if (result != nullptr)
-    *result =
-        *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-  return cudaSuccess;  // Also without the function, as CUDA's documentation says.
 }
 
 }  // namespace tutti::simt

@@ -62,14 +62,6 @@ CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   std::memcpy(uuid->bytes, &device, sizeof device);
   return CUDA_SUCCESS;
 }
-/// The memory may belong to a pool or to none; a pool's handle is of no use.
-CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr at) {
-  if (attribute != CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) return CUDA_ERROR_NOT_SUPPORTED;
-  static int pool;
-  void* const handle = is_of_pool(reinterpret_cast<void*>(at)) ? &pool : nullptr;
-  std::memcpy(data, &handle, sizeof handle);
-  return CUDA_SUCCESS;
-}
 CUresult cuMemGetHandleForAddressRange(void* to, CUdeviceptr at, std::size_t bytes,
                                        CUmemRangeHandleType type, unsigned long long) {
   if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD) return CUDA_ERROR_INVALID_VALUE;

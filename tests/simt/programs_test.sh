@@ -52,6 +52,13 @@ device() {
   grep -q 'to rank 3: NVLink, 40 GB/s to it alone' "$work/out" || fail "NVML was not asked"
 }
 
+# The driver alone, by the names of its functions.
+driver() {
+  run 0 --simulated-gpus 2 --no-prefix -- "$programs/driver_program"
+  right 2
+  ! grep -q 'which they do not have' "$work/err" || fail "something is missing"
+}
+
 own_kernel() {
   run 0 --simulated-gpus 1 -- "$programs/kernel_program"
   [ "$(grep -c 'kernel my_kernel(int\*) of the program was not run' "$work/err")" = 1 ] ||
