@@ -35,6 +35,14 @@ int ranks_in_reach(const ncclComm& comm) {
   return row;
 }
 
+/// Whether this rank can put data into the windows of all ranks, and signal them.
+bool reaches_all(const ncclComm& comm) {
+  for (int rank = 0; rank < comm.size; ++rank) {
+    if (!comm.device_communicator->reaches(Rank{comm.rank}, Rank{rank})) return false;
+  }
+  return true;
+}
+
 ncclResult_t no_window(const char* function) {
   return bad_argument(nullptr, function, "the window or the place for the answer is NULL");
 }
@@ -117,6 +125,7 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties* proper
   known.cudaDev = comm->device;
   known.nvmlDev = -1;  // Not looked up: no function here takes it.
   known.nLsaTeams = comm->size / ranks_in_reach(*comm);
+  known.hostRmaSupport = reaches_all(*comm);
   known.commHash = tutti::hash_text(
       std::string(reinterpret_cast<const char*>(comm->id.bytes.data()), comm->id.bytes.size()) +
       comm->name);

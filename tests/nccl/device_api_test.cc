@@ -118,7 +118,7 @@ TEST_CASE("properties, as long as the caller's version has them") {
     CHECK(found.nLsaTeams == 1);
     CHECK_FALSE(found.deviceApiSupport);
     CHECK_FALSE(found.multimemSupport);
-    CHECK_FALSE(found.hostRmaSupport);
+    CHECK(found.hostRmaSupport);
     CHECK(found.ginType == 0);
     if (r > 0) CHECK(found.commHash == hash);
     hash = found.commHash;
@@ -146,6 +146,9 @@ TEST_CASE("teams of ranks that reach each other, where groups of two are hosts")
       const ncclTeam near = ncclTeamLsa(ranks.comm(r)), rail = ncclTeamRail(ranks.comm(r));
       CHECK((near.nRanks == 2 && near.rank == r % 2 && near.stride == 1));
       CHECK((rail.nRanks == 2 && rail.rank == r / 2 && rail.stride == 2));
+      ncclCommProperties found = initial(sizeof found);
+      REQUIRE(ncclCommQueryProperties(ranks.comm(r), &found) == ncclSuccess);
+      CHECK_FALSE(found.hostRmaSupport);
       CHECK(ncclTeamRankToWorld(ranks.comm(r), near, 1) == r / 2 * 2 + 1);
       CHECK(ncclTeamRankToWorld(ranks.comm(r), rail, 1) == 2 + r % 2);
       CHECK(ncclTeamRankToLsa(ranks.comm(r), near, 1) == 1);
