@@ -4,7 +4,10 @@ install(TARGETS tutti EXPORT tutti-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(TUTTI_NOT_INSTALLED)
 if(TARGET simulated_gpus)  # A folder of its own: these go by the names of NVIDIA's and of ours.
-  install(DIRECTORY ${PROJECT_BINARY_DIR}/simulated DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/simulated DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti
+    COMPONENT nccl)
+  include(cmake/nccl.cmake)
+  tutti_install_nccl(${CMAKE_INSTALL_LIBDIR}/tutti/simulated -lcudart)
 endif()
 if(NOT TUTTI_CUDA AND NOT TARGET simulated_gpus)  # Headers of what no library here has.
   set(TUTTI_NOT_INSTALLED PATTERN cuda.h EXCLUDE PATTERN "device*" EXCLUDE PATTERN detail EXCLUDE)
