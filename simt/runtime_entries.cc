@@ -58,8 +58,8 @@ CUresult cuGetProcAddress_v2(const char* name, void** function, int, cuuint64_t 
   if (name == nullptr || function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *function = find(name, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
   if (result != nullptr)
-    *result = *function != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS
-                                   : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    *result =
+        *function != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
