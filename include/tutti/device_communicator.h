@@ -252,6 +252,10 @@ class TUTTI_API DeviceCommunicator {
   /// Which way this call would go, and why not the others, as Communicator::explain; times are
   /// estimates. Buffers may be null. Not collective.
   Result<std::string> explain(const Request& request) const;
+  /// Microseconds that the call takes from when all ranks have begun it, as explain() estimates
+  /// them for what is taken. The second: of a message from or to that rank. Not collective.
+  Result<double> estimate_us(const Request& request) const;
+  Result<double> estimate_us(std::size_t bytes, Rank peer) const;
 
  private:
   explicit DeviceCommunicator(std::unique_ptr<State> state);

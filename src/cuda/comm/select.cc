@@ -443,6 +443,27 @@ Result<std::size_t> eager_limit_bytes(Request request, const DeviceMachine& mach
   return 0;
 }
 
+double eager_us(const Request& request, const DeviceMachine& machine) {
+  const DevicePlanCosts costs(machine, flagged_model(machine, SlotFormat::kPacked));
+  Candidate eager;
+  eager.algorithm = find_algorithm(request.shape.collective, "one_shot");
+  if (eager.algorithm == nullptr) return 0;
+  eager.lanes = costs.lanes(*eager.algorithm, request, 0, 0);
+  return costs.estimate_us(eager, request).value_or(0);
+}
+
+double message_us(const DeviceMachine& machine, Rank from, Rank to, std::size_t bytes) {
+  const plan::CostModel model = cost_model(machine);
+  const plan::Path path = model.link(from, to);
+  const auto us_at = [bytes](double rate) {
+    return rate > 0 ? 1e-3 * static_cast<double>(bytes) / rate : 0;
+  };
+  double us = us_at(path.own.gigabytes_per_second);
+  for (const plan::Use& use : path.uses)
+    us = std::max(us, use.share * us_at(model.resources[use.resource].gigabytes_per_second));
+  return path.own.latency_us + us;
+}
+
 Result<std::vector<Candidate>> device_candidates(Request request, const DeviceMachine& machine) {
   request.bytes = device_size_class(request.bytes);
   return candidates(request, costs_of(request, machine));

@@ -105,6 +105,10 @@ struct DeviceBound {
 /// over all links that it has.
 DeviceBound device_bound(const Request& request, const DeviceMachine& machine);
 
+/// How long the one-shot kernel takes for the request, and a message from one rank to another.
+double eager_us(const Request& request, const DeviceMachine& machine);
+double message_us(const DeviceMachine& machine, Rank from, Rank to, std::size_t bytes);
+
 /// Whether overrides let a call of that collective be eager (the one-shot kernel).
 Result<bool> eager_allowed(Collective collective, const DeviceMachine& machine);
 

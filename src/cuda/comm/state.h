@@ -63,6 +63,7 @@ struct DeviceRecoveries {
   std::map<std::vector<int>, std::uint16_t> begun;  // Guarded by mutex.
 };
 
+/// It has more than 20 functions: each kind of call is checked, prepared and launched here.
 struct DeviceCommunicator::State {
   explicit State(Communicator joined) : rank(std::move(joined)) {}
   ~State() { Watcher::instance().remove(health); }
@@ -115,8 +116,15 @@ struct DeviceCommunicator::State {
   std::size_t device_bytes() const;
   std::string describe() const;
   Result<std::string> explain(const Request& request);
+  Result<double> estimate_us(const Request& request);
 
  private:
+  /// All plans for a call, those that can be taken in front, and the slots' format of the first.
+  struct Choice {
+    std::vector<planner::Candidate> list;
+    cuda::SlotFormat format = cuda::SlotFormat::kSimple;
+  };
+  Result<Choice> choose(const Request& request, const planner::Request& asked) const;
   const exec::CudaCall& call_of(const Request& request);
   Status check(const OneSided& one) const;
   /// How the call goes over multicast memory; none: kernels can't do it. Ranks choose alike.
