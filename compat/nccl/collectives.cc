@@ -130,27 +130,39 @@ ncclResult_t start(const char* function, const Asked& asked, ncclComm_t comm, cu
                         .device_scale = operation->device_scale};
   const bool has_event = config != nullptr && config->size >= sizeof *config;
   const cudaEvent_t launched = has_event ? config->launchCompletionEvent : nullptr;
-  return group.fail(
-      group.add(function, comm, [request, stream, launched](DeviceCommunicator& device) -> Status {
-        TUTTI_RETURN_IF_ERROR(record(launched, stream));
-        return device.call(request, stream);
-      }));
+  return group.fail(group.add(function, comm,
+                              [request, stream, launched](DeviceCommunicator& device) -> Status {
+                                TUTTI_RETURN_IF_ERROR(record(launched, stream));
+                                return device.call(request, stream);
+                              },
+                              {.collective = request}));
 }
 
-/// Does `call`, which sends to the peer or receives from it.
-ncclResult_t message(const char* function, ncclDataType_t type, int peer, ncclComm_t comm,
-                     std::function<Status(DeviceCommunicator&)> call) {
+/// A message to a peer or from it.
+struct Message {
+  bool sends;
+  int peer;
+  std::size_t count;
+  ncclDataType_t type;
+};
+
+/// Does `call`, which is the message.
+ncclResult_t start(const char* function, const Message& message, ncclComm_t comm,
+                   std::function<Status(DeviceCommunicator&)> call) {
   Group& group = Group::current();
   const Use use(comm);
   if (const ncclResult_t failed = check_ready(use.get(), function)) return group.fail(failed);
-  if (!type_of(type))
-    return group.fail(bad_argument(comm, function, "type " + std::to_string(type)));
-  if (peer < 0 || peer >= comm->size) {
+  const auto type = type_of(message.type);
+  if (!type)
+    return group.fail(bad_argument(comm, function, "type " + std::to_string(message.type)));
+  if (message.peer < 0 || message.peer >= comm->size) {
     return group.fail(bad_argument(
         comm, function,
-        "peer " + std::to_string(peer) + " of " + std::to_string(comm->size) + " ranks"));
+        "peer " + std::to_string(message.peer) + " of " + std::to_string(comm->size) + " ranks"));
   }
-  return group.fail(group.add(function, comm, std::move(call)));
+  Work work{.bytes = message.count * size_of(*type)};
+  (message.sends ? work.to : work.from) = message.peer;
+  return group.fail(group.add(function, comm, std::move(call), work));
 }
 
 }  // namespace
@@ -197,16 +209,18 @@ ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root
 
 ncclResult_t ncclSend(const void* buffer, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  return message(__func__, type, peer, comm, [=](tutti::DeviceCommunicator& device) {
-    return device.send(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
-  });
+  return start(__func__, Message{true, peer, count, type}, comm,
+               [=](tutti::DeviceCommunicator& device) {
+                 return device.send(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
+               });
 }
 
 ncclResult_t ncclRecv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return message(__func__, type, peer, comm, [=](tutti::DeviceCommunicator& device) {
-    return device.recv(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
-  });
+  return start(__func__, Message{false, peer, count, type}, comm,
+               [=](tutti::DeviceCommunicator& device) {
+                 return device.recv(buffer, count, *type_of(type), tutti::Rank{peer}, stream);
+               });
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,

@@ -1,5 +1,7 @@
 #include "group.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <utility>
 
@@ -52,14 +54,52 @@ ncclResult_t Group::end(const char* function) {
   return result;
 }
 
-ncclResult_t Group::drop(const char* function) {
+ncclResult_t Group::drop(const char* function, double* us) {
   if (depth_ == 0) return bad_usage(nullptr, function, "no group was started by this thread");
   if (--depth_ > 0) return ncclSuccess;
+  const ncclResult_t result = failed_ != ncclSuccess ? failed_ : estimate_all(us);
   for (const Making& making : makings_) {
     making.comm->state.store(ncclInvalidUsage, std::memory_order_release);
   }
   for (const Leaving& leaving : leavings_) leaving.comm->leaves = false;
   clear();
+  return result;
+}
+
+/// How long a communicator's calls take: its collectives one after the other, and its messages
+/// together, in both directions at a time.
+Result<double> Group::estimate_us(const std::vector<const Call*>& calls) const {
+  const DeviceCommunicator& ranks = *calls.front()->comm->device_communicator;
+  double collectives_us = 0, start_us = 0, out_us = 0, in_us = 0;
+  for (const Call* const call : calls) {
+    const Work& work = call->work;
+    if (work.collective) {
+      TUTTI_TRY(const double us, ranks.estimate_us(*work.collective));
+      collectives_us += us;
+    }
+    for (const auto& [peer, us] : {std::pair(work.to, &out_us), std::pair(work.from, &in_us)}) {
+      if (peer < 0) continue;
+      TUTTI_TRY(const double empty_us, ranks.estimate_us(0, Rank{peer}));
+      TUTTI_TRY(const double message_us, ranks.estimate_us(work.bytes, Rank{peer}));
+      start_us = std::max(start_us, empty_us);
+      *us += message_us - empty_us;
+    }
+  }
+  return collectives_us + start_us + std::max(out_us, in_us);
+}
+
+/// The calls of several communicators run side by side.
+ncclResult_t Group::estimate_all(double* us) const {
+  std::map<ncclComm*, std::vector<const Call*>> calls;
+  for (const Call& call : calls_) calls[call.comm.get()].push_back(&call);
+  *us = 0;
+  for (const auto& [comm, its] : calls) {
+    const Use use(comm);
+    if (const ncclResult_t failed = check_ready(use.get(), its.front()->function)) return failed;
+    const Result<double> found = estimate_us(its);
+    if (!found) return finish(comm, "ncclGroupSimulateEnd", found.error());
+    *us = std::max(*us, *found);
+  }
   return ncclSuccess;
 }
 
@@ -161,9 +201,9 @@ ncclResult_t Group::join_all() {
 }
 
 ncclResult_t Group::add(const char* function, ncclComm* comm,
-                        std::function<Status(DeviceCommunicator&)> call) {
+                        std::function<Status(DeviceCommunicator&)> call, const Work& work) {
   if (!is_open()) return finish(comm, function, call(*comm->device_communicator));
-  calls_.push_back({function, comm->shared_from_this(), std::move(call)});
+  calls_.push_back({function, comm->shared_from_this(), std::move(call), work});
   return ncclSuccess;
 }
 
@@ -245,3 +285,19 @@ ncclResult_t ncclGroupStart() {
 }
 
 ncclResult_t ncclGroupEnd() { return Group::current().end(__func__); }
+
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
+  double us = 0;
+  const bool outermost = Group::current().is_outermost();
+  const ncclResult_t result = Group::current().drop(__func__, &us);
+  if (result != ncclSuccess) return result;
+  constexpr unsigned kMagic = 0x74685283;
+  constexpr std::size_t kLeast = offsetof(ncclSimInfo_t, estimatedTime) + sizeof(float);
+  if (info == nullptr || info->magic != kMagic || info->size < kLeast) {
+    return bad_argument(nullptr, __func__,
+                        "simInfo is NULL or was not initialised; start from "
+                        "NCCL_SIM_INFO_INITIALIZER");
+  }
+  if (outermost) info->estimatedTime = static_cast<float>(us);
+  return ncclSuccess;
+}

@@ -8,11 +8,20 @@
 // finalized and given back.
 #pragma once
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "comm.h"
 
 namespace tutti::nccl {
+
+/// What a call does, to estimate its time: a collective, or a message from or to a peer. Nothing of
+/// these: it takes no time.
+struct Work {
+  std::optional<Request> collective = {};
+  int to = -1, from = -1;
+  std::size_t bytes = 0;
+};
 
 class Group {
  public:
@@ -22,9 +31,10 @@ class Group {
   void start() { ++depth_; }
   /// Starts what was collected if this is the outermost end.
   ncclResult_t end(const char* function);
-  /// Forgets what was collected.
-  ncclResult_t drop(const char* function);
+  /// Forgets what was collected. At the outermost end, `us` gets how long its calls would take.
+  ncclResult_t drop(const char* function, double* us);
   bool is_open() const { return depth_ > 0; }
+  bool is_outermost() const { return depth_ == 1; }
 
   /// The communicator behind `comm` is made by `make`, which may wait for other ranks. Outside a
   /// group it is made before this returns, unless the user asked not to be blocked.
@@ -36,7 +46,7 @@ class Group {
                     std::function<Status(DeviceCommunicator&)> together);
   /// Does `call` at the end of the group, or now if there is none.
   ncclResult_t add(const char* function, ncclComm* comm,
-                   std::function<Status(DeviceCommunicator&)> call);
+                   std::function<Status(DeviceCommunicator&)> call, const Work& work);
   /// Does `leave`, which ends the use of `comm`, at the end of the group, or now if there is none.
   ncclResult_t leave(ncclComm* comm, std::function<ncclResult_t(ncclComm*)> leave);
   /// Forgets the calls of a communicator that was aborted.
@@ -56,6 +66,7 @@ class Group {
     const char* function;
     Owned comm;
     std::function<Status(DeviceCommunicator&)> start;
+    Work work = {};
   };
   struct Leaving {
     Owned comm;
@@ -66,6 +77,8 @@ class Group {
   ncclResult_t start_all();
   ncclResult_t leave_all();
   static ncclResult_t run(const Call& call);
+  Result<double> estimate_us(const std::vector<const Call*>& calls) const;
+  ncclResult_t estimate_all(double* us) const;
   void clear();
 
   int depth_ = 0;

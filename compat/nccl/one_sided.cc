@@ -68,18 +68,21 @@ ncclResult_t ncclPutSignal(const void* data, size_t count, ncclDataType_t type, 
   const Target target = target_of(*comm, data, count, type, window, offset);
   if (wrong.empty()) wrong = target.wrong;
   if (!wrong.empty()) return group.fail(bad_argument(comm, __func__, wrong));
-  return group.fail(group.add(__func__, comm, [=](DeviceCommunicator& ranks) -> tutti::Status {
-    if (!window->open && target.bytes != 0) {
-      const std::string why = window->why_not.empty()
-                                  ? "it was registered without NCCL_WIN_COLL_SYMMETRIC"
-                                  : window->why_not;
-      return tutti::Error{tutti::Code::kUnsupported, "peers can't write to this window: " + why,
-                          ranks.rank()};
-    }
-    if (target.bytes != 0)
-      TUTTI_RETURN_IF_ERROR(ranks.put(data, target.at, target.bytes, Rank{peer}, stream));
-    return ranks.signal(Rank{peer}, number_of(index, context), stream);
-  }));
+  return group.fail(group.add(
+      __func__, comm,
+      [=](DeviceCommunicator& ranks) -> tutti::Status {
+        if (!window->open && target.bytes != 0) {
+          const std::string why = window->why_not.empty()
+                                      ? "it was registered without NCCL_WIN_COLL_SYMMETRIC"
+                                      : window->why_not;
+          return tutti::Error{tutti::Code::kUnsupported, "peers can't write to this window: " + why,
+                              ranks.rank()};
+        }
+        if (target.bytes != 0)
+          TUTTI_RETURN_IF_ERROR(ranks.put(data, target.at, target.bytes, Rank{peer}, stream));
+        return ranks.signal(Rank{peer}, number_of(index, context), stream);
+      },
+      {.to = peer, .bytes = target.bytes}));
 }
 
 ncclResult_t ncclSignal(int peer, int index, int context, unsigned int flags, ncclComm_t comm,
@@ -89,9 +92,11 @@ ncclResult_t ncclSignal(int peer, int index, int context, unsigned int flags, nc
   if (const ncclResult_t failed = check_ready(use.get(), __func__)) return group.fail(failed);
   const std::string wrong = mistake(*comm, peer, index, context, flags);
   if (!wrong.empty()) return group.fail(bad_argument(comm, __func__, wrong));
-  return group.fail(group.add(__func__, comm, [=](DeviceCommunicator& ranks) {
-    return ranks.signal(Rank{peer}, number_of(index, context), stream);
-  }));
+  return group.fail(group.add(__func__, comm,
+                              [=](DeviceCommunicator& ranks) {
+                                return ranks.signal(Rank{peer}, number_of(index, context), stream);
+                              },
+                              {.to = peer}));
 }
 
 ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t* descriptors, ncclComm_t comm,
@@ -114,11 +119,13 @@ ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t* descriptors, ncclCo
         bad_argument(comm, __func__, "descriptor " + std::to_string(i) + ": " + wrong));
   }
   return group.fail(group.add(
-      __func__, comm, [list = std::move(list), stream](DeviceCommunicator& ranks) -> tutti::Status {
+      __func__, comm,
+      [list = std::move(list), stream](DeviceCommunicator& ranks) -> tutti::Status {
         for (const ncclWaitSignalDesc_t& one : list) {
           TUTTI_RETURN_IF_ERROR(ranks.wait_signal(Rank{one.peer}, number_of(one.sigIdx, one.ctx),
                                                   static_cast<std::uint64_t>(one.opCnt), stream));
         }
         return tutti::ok();
-      }));
+      },
+      {}));
 }

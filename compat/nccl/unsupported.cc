@@ -8,11 +8,3 @@ ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t*) {
                    "not supported: what goes between hosts is not encrypted; use a network of your "
                    "own for it");
 }
-
-ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
-  const ncclResult_t dropped = Group::current().drop(__func__);
-  if (info == nullptr || dropped != ncclSuccess) {
-    return dropped != ncclSuccess ? dropped : bad_argument(nullptr, __func__, "simInfo is NULL");
-  }
-  return bad_usage(nullptr, __func__, "not supported; `tutti explain` says what a call takes");
-}
