@@ -77,7 +77,7 @@ class Group {
   ncclResult_t start_all();
   ncclResult_t leave_all();
   static ncclResult_t run(const Call& call);
-  Result<double> estimate_us(const std::vector<const Call*>& calls) const;
+  static Result<double> estimate_us(const std::vector<const Call*>& calls);
   ncclResult_t estimate_all(double* us) const;
   void clear();
 
