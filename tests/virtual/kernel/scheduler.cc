@@ -25,8 +25,13 @@ constexpr long kDriverLooksNs = 50'000'000;
 
 // Most points of a long run are waiting: spins and naps. On a slower machine there are fewer.
 constexpr std::uint64_t kManyPoints = 8'000;
-constexpr Time kSlower = 8;
 constexpr Time kMoreSlack = 40 * kMilli, kMostSlack = 400 * kMilli;
+
+/// So many times as slow as at the start a run has become.
+Time slowness() {
+  if (world->points < kManyPoints) return 1;
+  return world->points < 2 * kManyPoints ? 8 : world->points < 4 * kManyPoints ? 32 : 64;
+}
 
 bool later(const Event& a, const Event& b) {
   return a.at != b.at ? a.at > b.at : a.order > b.order;
@@ -178,8 +183,7 @@ void note(const char* what, std::int64_t a, std::int64_t b) {
 }
 
 void point(const char* what) {
-  const Time took = 40 + world->random.below(200);
-  world->now += world->points < kManyPoints ? took : took * kSlower;
+  world->now += (40 + world->random.below(200)) * slowness();
   ++world->points;
   note(what);
   faults::at_point();
