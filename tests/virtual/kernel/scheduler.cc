@@ -27,10 +27,11 @@ constexpr long kDriverLooksNs = 50'000'000;
 constexpr std::uint64_t kManyPoints = 8'000;
 constexpr Time kMoreSlack = 40 * kMilli, kMostSlack = 400 * kMilli;
 
-/// So many times as slow as at the start a run has become.
+/// So many times as slow as at the start a run has become. A rank looks for dead ones once nothing
+/// has come for some 400 polls: were they slower still, then something of others would always come.
 Time slowness() {
   if (world->points < kManyPoints) return 1;
-  return world->points < 2 * kManyPoints ? 8 : world->points < 4 * kManyPoints ? 32 : 64;
+  return world->points < 3 * kManyPoints ? 8 : 32;
 }
 
 bool later(const Event& a, const Event& b) {
