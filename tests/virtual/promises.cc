@@ -113,7 +113,8 @@ bool blames_rightly(int rank, const CallReport& call) {
 }
 
 /// Whether the rank that the error blames has stopped as a call on another communicator has failed:
-/// all, or a part. It is alive, and a call that needs nobody else has no reason to look at the dead.
+/// all, or a part. It is alive, and a call that needs nobody else has no reason to look at the
+/// dead.
 bool waits_for_stopped(const CallReport& call) {
   if (static_cast<Code>(call.code) != Code::kTimeout || call.peer < 0) return false;
   const RankReport& blamed = world->reports[peer_in_whole(call)];
