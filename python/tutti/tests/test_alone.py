@@ -136,8 +136,14 @@ class Buffers(unittest.TestCase):
             self.assertEqual(self.look(data, 5, name).address, data.ctypes.data)
 
 
+def new_capsule(content: Any, name: bytes) -> Any:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(ctypes.addressof(content), name, None)
+
+
 class FakeTensor:
-    """An object that has DLPack alone. Its capsule has a counter for a destructor's work."""
+    """An object that has DLPack alone."""
 
     def __init__(self, data: Any, code: int, bits: int, shape: tuple[int, ...], strides: tuple[int, ...] | None = None):
         from tutti._dlpack import _Tensor
@@ -157,9 +163,18 @@ class FakeTensor:
         return self.device
 
     def __dlpack__(self) -> Any:
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+        return new_capsule(self.tensor, b"dltensor")
+
+
+class Versioned(FakeTensor):
+    def __init__(self, data: Any, flags: int):
+        super().__init__(data, 2, 32, (4,))
+        from tutti._dlpack import _Versioned
+
+        self.whole = _Versioned(1, 0, None, None, flags, self.tensor)
+
+    def __dlpack__(self, max_version: tuple[int, int] = (0, 0)) -> Any:
+        return new_capsule(self.whole, b"dltensor_versioned")
 
 
 class Dlpack(unittest.TestCase):
@@ -174,6 +189,13 @@ class Dlpack(unittest.TestCase):
             self.assertEqual(found.address, ctypes.addressof(data) + 8)
         self.assertFalse(tutti.Buffer(FakeTensor(data, 5, 64, (2,))).type.arithmetic)
         self.assertEqual(tutti.Buffer(FakeTensor(data, 2, 32, ())).count, 1)
+
+    def test_newer_capsules_say_what_is_readonly(self) -> None:
+        data = (ctypes.c_ubyte * 64)()
+        for flags in (0, 1):
+            found = tutti.Buffer(Versioned(data, flags))
+            self.assertEqual((found.count, found.readonly), (4, flags == 1))
+            self.assertEqual(found.address, ctypes.addressof(data))
 
     def test_strides_and_devices_are_refused(self) -> None:
         data = (ctypes.c_ubyte * 64)()
@@ -240,12 +262,17 @@ class Misuse(unittest.TestCase):
         self.refused(TypeError, "booleans are reduced by", self.comm.all_reduce, flags)
         self.comm.all_reduce(flags, None, tutti.OR)
         self.refused(ValueError, "goes with sums", self.comm.all_reduce, array.array("d", [1]), op=tutti.MAX, scale=2)
-        self.refused(tutti.InvalidArgumentError, "no operation 99", self.comm.all_reduce, array.array("d", [1]), op=99)
-        self.refused(TypeError, "all_reduce", self.comm.all_reduce, array.array("d", [1]), op="sum")
+        for op in (99, 5, -1, "sum", None, 2**32):
+            self.refused(TypeError, "no operation", self.comm.all_reduce, array.array("d", [1]), op=op)
 
     def test_ranks_that_there_are_not_and_closed_communicators(self) -> None:
-        self.refused(ValueError, "send", self.comm.send, b"123", 7)
-        self.refused(tutti.InvalidArgumentError, "root", self.comm.broadcast, bytearray(3), root=7)
+        for rank in (-1, 1, 2**32):
+            self.refused(ValueError, "send: `to` is", self.comm.send, b"123", rank)
+            self.refused(ValueError, "recv: `source` is", self.comm.recv, bytearray(3), rank)
+            for name in ("broadcast", "reduce", "gather", "scatter", "gather_v", "scatter_v"):
+                call = getattr(self.comm, name)
+                self.refused(ValueError, f"{name}: `root` is", call, bytearray(3), bytearray(3), root=rank)
+        self.refused(TypeError, "`root` is no whole number", self.comm.broadcast, bytearray(3), root="0")
         self.comm.close()
         self.comm.close()
         self.refused(tutti.InvalidArgumentError, "NULL", self.comm.all_reduce, array.array("d", [1]))

@@ -14,6 +14,7 @@ from ._types import TYPES, Type, of_format, opaque
 
 # Formats without a prefix have the sizes of C, so the format says all.
 _formats: dict[str, Type] = {}
+_pointer, _units = ctypes.c_void_p, ctypes.c_size_t
 _address_of = ctypes.addressof
 _first_byte = ctypes.c_char.from_buffer
 
@@ -42,8 +43,9 @@ class Buffer:
     """An array, looked up once. Calls take it instead of the array and save the look-up. `dtype` names the
     type of the elements where the object has another one, or none: Buffer(bytearray(8), "bfloat16")."""
 
-    __slots__ = ("address", "count", "type", "readonly", "source", "_held")
-    address: int
+    __slots__ = ("pointer", "units", "count", "type", "readonly", "source", "_held")
+    pointer: ctypes.c_void_p
+    units: ctypes.c_size_t  # The count, in elements of the library.
     count: int
     type: Type
     readonly: bool
@@ -62,6 +64,11 @@ class Buffer:
             self._look_at(view, source)
         if dtype is not None:
             self._take_for(dtype)
+        self.units = _units(self.count * self.type.unit)
+
+    @property
+    def address(self) -> int:
+        return self.pointer.value or 0
 
     def _look_at(self, view: memoryview, source: Any) -> None:
         self._held = view
@@ -75,11 +82,11 @@ class Buffer:
         self.count = size // self.type.bytes if size else 0
         self.readonly = view.readonly
         if not size:
-            self.address = 0
+            self.pointer = _pointer()
         elif view.readonly:
-            self.address = _address_of_readonly(view)
+            self.pointer = _pointer(_address_of_readonly(view))
         else:
-            self.address = _address_of(_first_byte(view))
+            self.pointer = _pointer(_address_of(_first_byte(view)))
 
     def _look_by_interface(self, source: Any) -> None:
         interface, dtype = source.__array_interface__, source.dtype
@@ -87,7 +94,8 @@ class Buffer:
             raise TypeError("tutti: an array of Python objects has no elements that can be sent")
         if interface["strides"] is not None:
             raise ValueError(f"tutti: this {_name(source)} is not contiguous; pass a contiguous copy")
-        self.address, self.readonly = interface["data"]
+        address, self.readonly = interface["data"]
+        self.pointer = _pointer(address)
         self.count = source.size
         self.type = TYPES.get(dtype.name) or opaque(dtype.name, dtype.itemsize)
         self._held = source
@@ -101,8 +109,8 @@ class Buffer:
             found = _dlpack.look(source)
         except BufferError as failure:
             raise TypeError(f"tutti: this {_name(source)} gives no memory by DLPack: {failure}") from failure
-        self.address, self.count, self.type, self._held = found
-        self.readonly = False
+        self.pointer = _pointer(found.address)
+        self.count, self.type, self.readonly, self._held = found.elements, found.type, found.readonly, found.held
 
     def _take_for(self, dtype: str) -> None:
         try:

@@ -21,16 +21,13 @@ class Calls:
     """What all communicators have, and how a prepared call is made."""
 
     __slots__ = ("_handle", "_rank", "_size", "_closing", "__weakref__")
-    _handle: int | None
+    _handle: ctypes.c_void_p | None
     _rank: int
     _size: int
 
     def _call(self, prepared: Prepared) -> Any:
         call, arguments, result, held = prepared
-        try:
-            code = call.now(self._handle, *arguments)
-        except ctypes.ArgumentError as wrong:
-            raise TypeError(f"tutti: {call.name}: {wrong}") from None
+        code = call.now(self._handle, *arguments)
         if code:
             raise last_error(code)
         if open_groups:
@@ -40,10 +37,7 @@ class Calls:
     def _start(self, prepared: Prepared) -> Work:
         call, arguments, result, held = prepared
         handle = ctypes.c_void_p()
-        try:
-            code = call.start(self._handle, *arguments, ctypes.byref(handle))
-        except ctypes.ArgumentError as wrong:
-            raise TypeError(f"tutti: {call.name}: {wrong}") from None
+        code = call.start(self._handle, *arguments, ctypes.byref(handle))
         if code:
             raise last_error(code)
         if _abandoned:
@@ -68,12 +62,12 @@ class Collectives(Calls):
         self, x: Any, out: Any = None, op: int = _SUM, *, root: int = 0, scale: float | None = None
     ) -> Any:
         """As all_reduce, but only `root` gets the result; the others return None."""
-        return self._call(_prepare.reduce(x, out, op, scale, root, self._rank))
+        return self._call(_prepare.reduce(x, out, op, scale, (root, self._rank, self._size)))
 
     def start_reduce(
         self, x: Any, out: Any = None, op: int = _SUM, *, root: int = 0, scale: float | None = None
     ) -> Work:
-        return self._start(_prepare.reduce(x, out, op, scale, root, self._rank))
+        return self._start(_prepare.reduce(x, out, op, scale, (root, self._rank, self._size)))
 
     def reduce_scatter(self, x: Any, out: Any, op: int = _SUM, *, scale: float | None = None) -> Any:
         """Reduces `x`, of which `out` becomes this rank's part: `x` has size times as many elements. In place:
@@ -93,25 +87,25 @@ class Collectives(Calls):
 
     def broadcast(self, x: Any, out: Any = None, *, root: int = 0) -> Any:
         """`x` of `root` becomes `x` of all, or `out` where that is given; then only the root needs `x`."""
-        return self._call(_prepare.broadcast(x, out, root, self._rank))
+        return self._call(_prepare.broadcast(x, out, (root, self._rank, self._size)))
 
     def start_broadcast(self, x: Any, out: Any = None, *, root: int = 0) -> Work:
-        return self._start(_prepare.broadcast(x, out, root, self._rank))
+        return self._start(_prepare.broadcast(x, out, (root, self._rank, self._size)))
 
     def gather(self, x: Any, out: Any = None, *, root: int = 0) -> Any:
         """As all_gather, but only `root` gets the result; the others return None."""
-        return self._call(_prepare.gather(x, out, root, self._rank, self._size))
+        return self._call(_prepare.gather(x, out, (root, self._rank, self._size)))
 
     def start_gather(self, x: Any, out: Any = None, *, root: int = 0) -> Work:
-        return self._start(_prepare.gather(x, out, root, self._rank, self._size))
+        return self._start(_prepare.gather(x, out, (root, self._rank, self._size)))
 
     def scatter(self, x: Any, out: Any, *, root: int = 0) -> Any:
         """Rank r gets the r-th part of the root's `x` in `out`. Only the root needs `x`; the others may pass
         None. In place: the root's `out` is its part of `x`."""
-        return self._call(_prepare.scatter(x, out, root, self._rank, self._size))
+        return self._call(_prepare.scatter(x, out, (root, self._rank, self._size)))
 
     def start_scatter(self, x: Any, out: Any, *, root: int = 0) -> Work:
-        return self._start(_prepare.scatter(x, out, root, self._rank, self._size))
+        return self._start(_prepare.scatter(x, out, (root, self._rank, self._size)))
 
     def all_to_all(self, x: Any, out: Any = None) -> Any:
         """Sends the r-th part of `x` to rank r; the part from rank r becomes the r-th of `out`, or of `x`."""

@@ -81,7 +81,7 @@ class Communicator(Collectives, VectorCollectives, Messages):
     __slots__ = ()
 
     def __init__(self, handle: int) -> None:
-        self._handle = handle
+        self._handle = ctypes.c_void_p(handle)
         rank, size = ctypes.c_int(), ctypes.c_int()
         check(functions["comm_rank"](handle, ctypes.byref(rank)))
         check(functions["comm_count"](handle, ctypes.byref(size)))
@@ -182,10 +182,10 @@ class Communicator(Collectives, VectorCollectives, Messages):
         """Makes known that `memory` is a shared mapping of the file descriptor `file`, which peers can map too."""
         buffer = look(memory)
         size = buffer.count * buffer.type.bytes
-        check(functions["register"](self._handle, buffer.address, size, file, offset))
+        check(functions["register"](self._handle, buffer.pointer, size, file, offset))
 
     def deregister(self, memory: Any) -> None:
-        check(functions["deregister"](self._handle, look(memory).address))
+        check(functions["deregister"](self._handle, look(memory).pointer))
 
     # ---- Choices, and what is going on ----
 

@@ -38,10 +38,27 @@ class _Tensor(ctypes.Structure):
     ]
 
 
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+_READ_ONLY = 1
+
+
 class Memory(NamedTuple):
     address: int
     elements: int
     type: Type
+    readonly: bool
     held: Any
 
 
@@ -65,17 +82,29 @@ def _is_contiguous(shape: list[int], strides: list[int]) -> bool:
     return True
 
 
+def _open(source: Any) -> tuple[Any, _Tensor, bool]:
+    """The capsule, what is in it, and whether it is read-only, which only newer ones say."""
+    try:
+        capsule = source.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        capsule = source.__dlpack__()
+    try:
+        versioned = _Versioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
+    except ValueError:
+        return capsule, _Tensor.from_address(_get_pointer(capsule, b"dltensor")), False
+    return capsule, versioned.tensor, bool(versioned.flags & _READ_ONLY)
+
+
 def look(source: Any) -> Memory:
     """TypeError if the memory is not the host's, BufferError or ValueError if it can't be had as it lies."""
     device = int(source.__dlpack_device__()[0])
     if device not in _DEVICES_OF_THE_HOST:
         raise TypeError(f"tutti: this {type(source).__name__} is in a device's memory; copy it to the host first")
-    capsule = source.__dlpack__()
-    tensor = _Tensor.from_address(_get_pointer(capsule, b"dltensor"))
+    capsule, tensor, readonly = _open(source)
     shape = tensor.shape[: tensor.dimensions] if tensor.dimensions else []
     count = 1
     for length in shape:
         count *= length
     if count and tensor.strides and not _is_contiguous(shape, tensor.strides[: tensor.dimensions]):
         raise ValueError(f"tutti: this {type(source).__name__} is not contiguous; pass a contiguous copy")
-    return Memory((tensor.data or 0) + tensor.byte_offset, count, _type_of(tensor), capsule)
+    return Memory((tensor.data or 0) + tensor.byte_offset, count, _type_of(tensor), readonly, capsule)

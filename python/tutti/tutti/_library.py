@@ -24,11 +24,11 @@ LETTERS: dict[str, Any] = {
     "i": ctypes.c_int,
     "n": ctypes.c_size_t,
     "d": ctypes.c_double,
-    "-": None,
 }
 
 # The collectives and messages, without the communicator: each is there as tutti_X, and as
-# tutti_start_X, which also takes where the work goes.
+# tutti_start_X, which also takes where the work goes. They get no `argtypes`: _prepare makes arguments of the
+# right types.
 CALLS = {
     "all_reduce": "ppnii",
     "all_reduce_pre_mul_sum": "ppnid",
@@ -151,12 +151,17 @@ def _check_version(loaded: Any, path: str) -> None:
         )
 
 
-def _declare(name: str, signature: str) -> Any:
+def _find(name: str, result: str) -> Any:
     try:
         function = lib["tutti_" + name]
     except AttributeError:
         raise ImportError(f"tutti: {PATH} lacks tutti_{name}; it is older than this package") from None
-    function.restype = LETTERS[signature[0]]
+    function.restype = LETTERS[result]
+    return function
+
+
+def _declare(name: str, signature: str) -> Any:
+    function = _find(name, signature[0])
     function.argtypes = [LETTERS[letter] for letter in signature[1:]]
     return function
 
@@ -164,7 +169,4 @@ def _declare(name: str, signature: str) -> Any:
 lib, PATH = _load()
 _check_version(lib, PATH)
 functions: dict[str, Any] = {name: _declare(name, signature) for name, signature in SIGNATURES.items()}
-calls = {
-    name: Call(name, _declare(name, "ip" + letters), _declare("start_" + name, "ip" + letters + "p"))
-    for name, letters in CALLS.items()
-}
+calls = {name: Call(name, _find(name, "i"), _find("start_" + name, "i")) for name in CALLS}

@@ -1,7 +1,7 @@
 """Checks what a caller passes, and makes the arguments of the C function of it.
 
-Each function returns a Prepared: which call, its arguments, what the caller gets, and what has to stay alive
-meanwhile. Wrong types are TypeErrors and wrong sizes ValueErrors, in one line, before anything is sent. That
+Arguments are pointers and sizes as ctypes has them, and numbers that are checked here: calls have no `argtypes`,
+which would cost more than the rest of a small call. Wrong types are TypeErrors and wrong sizes ValueErrors, in one line, before anything is sent. That
 ranks disagree is the library's to find out.
 """
 
@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 
 from ._buffers import Buffer, look, stacked
 from ._library import Call, calls
-from ._types import OF_BOOL, Op
+from ._types import OF_BOOL, OPS, Op
 
 
-class Prepared(NamedTuple):
-    call: Call
-    arguments: tuple[Any, ...]
-    result: Any
-    held: Any
+# The call, its arguments, what the caller gets, and what has to stay alive meanwhile. A plain tuple, as it is
+# made for each call.
+Prepared = tuple[Call, tuple[Any, ...], Any, Any]
+
+
+Place = tuple[int, int, int]  # Root, this rank, how many there are.
 
 
 class Blocks(NamedTuple):
@@ -56,12 +57,26 @@ def _match(name: str, source: Buffer, target: Buffer, source_blocks: int = 1, ta
         raise _bad_value(name, f"`out` has {target.count} elements; it needs {needed:g}, as `x` has {source.count}")
 
 
-def _block(name: str, whole: Buffer, size: int, word: str) -> int:
+def _block(name: str, whole: Buffer, size: int, word: str) -> ctypes.c_size_t:
     """How many of the library's elements a block has."""
     count, rest = divmod(whole.count, size)
     if rest:
         raise _bad_value(name, f"`{word}` has {whole.count} elements, which {size} ranks can't share evenly")
-    return count * whole.type.unit
+    return ctypes.c_size_t(count * whole.type.unit)
+
+
+def _rank(name: str, rank: int, size: int, word: str = "root") -> None:
+    if not isinstance(rank, int):
+        raise _bad_type(name, f"`{word}` is no whole number")
+    if not 0 <= rank < size:
+        raise _bad_value(name, f"`{word}` is {rank}; ranks are 0 to {size - 1}")
+
+
+def _checked(name: str, place: Place) -> tuple[int, int]:
+    """Root and rank."""
+    root, rank, size = place
+    _rank(name, root, size)
+    return root, rank
 
 
 def _reducible(name: str, source: Buffer, op: int, scale: float | None) -> None:
@@ -74,13 +89,15 @@ def _reducible(name: str, source: Buffer, op: int, scale: float | None) -> None:
 
 def _reduction(name: str, source: Buffer, op: int, scale: float | None) -> tuple[Call, Any]:
     """Which function reduces, and its parameter."""
+    if op not in OPS:
+        raise _bad_type(name, f"there is no operation {op!r}; use tutti.SUM and its like")
     if not source.type.arithmetic:
         _reducible(name, source, op, scale)
     if scale is None:
         return calls[name], op
     if op != Op.SUM:
         raise _bad_value(name, "`scale` goes with sums only")
-    return calls[name + "_pre_mul_sum"], scale
+    return calls[name + "_pre_mul_sum"], ctypes.c_double(scale)
 
 
 def all_reduce(x: Any, out: Any, op: int, scale: float | None) -> Prepared:
@@ -93,11 +110,12 @@ def all_reduce(x: Any, out: Any, op: int, scale: float | None) -> Prepared:
         target = _writable("all_reduce", out)
         _match("all_reduce", source, target)
     call, parameter = _reduction("all_reduce", source, op, scale)
-    arguments = (source.address, target.address, source.count, source.type.code, parameter)
-    return Prepared(call, arguments, out, (source, target))
+    arguments = (source.pointer, target.pointer, source.units, source.type.code, parameter)
+    return (call, arguments, out, (source, target))
 
 
-def reduce(x: Any, out: Any, op: int, scale: float | None, root: int, rank: int) -> Prepared:
+def reduce(x: Any, out: Any, op: int, scale: float | None, place: Place) -> Prepared:
+    root, rank = _checked("reduce", place)
     source = look(x)
     call, parameter = _reduction("reduce", source, op, scale)
     target = None
@@ -105,17 +123,17 @@ def reduce(x: Any, out: Any, op: int, scale: float | None, root: int, rank: int)
         target = _writable("reduce", x if out is None else out)
         _match("reduce", source, target)
         out = x if out is None else out
-    address = None if target is None else target.address
-    arguments = (source.address, address, source.count, source.type.code, parameter, root)
-    return Prepared(call, arguments, out if rank == root else None, (source, target))
+    address = None if target is None else target.pointer
+    arguments = (source.pointer, address, source.units, source.type.code, parameter, root)
+    return (call, arguments, out if rank == root else None, (source, target))
 
 
 def reduce_scatter(x: Any, out: Any, op: int, scale: float | None, size: int) -> Prepared:
     source, target = look(x), _writable("reduce_scatter", out)
     _match("reduce_scatter", source, target, size)
     call, parameter = _reduction("reduce_scatter", source, op, scale)
-    arguments = (source.address, target.address, target.count, source.type.code, parameter)
-    return Prepared(call, arguments, out, (source, target))
+    arguments = (source.pointer, target.pointer, target.units, source.type.code, parameter)
+    return (call, arguments, out, (source, target))
 
 
 def all_gather(x: Any, out: Any, size: int) -> Prepared:
@@ -125,11 +143,12 @@ def all_gather(x: Any, out: Any, size: int) -> Prepared:
     target = _writable("all_gather", out)
     _match("all_gather", source, target, 1, size)
     kind = source.type
-    arguments = (source.address, target.address, source.count * kind.unit, kind.code)
-    return Prepared(calls["all_gather"], arguments, out, (source, target))
+    arguments = (source.pointer, target.pointer, source.units, kind.code)
+    return (calls["all_gather"], arguments, out, (source, target))
 
 
-def broadcast(x: Any, out: Any, root: int, rank: int) -> Prepared:
+def broadcast(x: Any, out: Any, place: Place) -> Prepared:
+    root, rank = _checked("broadcast", place)
     if rank != root:
         target = _writable("broadcast", x if out is None else out, "x" if out is None else "out")
         source, result = target, x if out is None else out
@@ -139,11 +158,13 @@ def broadcast(x: Any, out: Any, root: int, rank: int) -> Prepared:
         _match("broadcast", source, target)
         result = x if out is None else out
     kind = target.type
-    arguments = (source.address, target.address, target.count * kind.unit, kind.code, root)
-    return Prepared(calls["broadcast"], arguments, result, (source, target))
+    arguments = (source.pointer, target.pointer, target.units, kind.code, root)
+    return (calls["broadcast"], arguments, result, (source, target))
 
 
-def gather(x: Any, out: Any, root: int, rank: int, size: int) -> Prepared:
+def gather(x: Any, out: Any, place: Place) -> Prepared:
+    root, rank = _checked("gather", place)
+    size = place[2]
     source, target = look(x), None
     if rank == root:
         if out is None:
@@ -151,20 +172,22 @@ def gather(x: Any, out: Any, root: int, rank: int, size: int) -> Prepared:
         target = _writable("gather", out)
         _match("gather", source, target, 1, size)
     kind = source.type
-    address = None if target is None else target.address
-    arguments = (source.address, address, source.count * kind.unit, kind.code, root)
-    return Prepared(calls["gather"], arguments, out if rank == root else None, (source, target))
+    address = None if target is None else target.pointer
+    arguments = (source.pointer, address, source.units, kind.code, root)
+    return (calls["gather"], arguments, out if rank == root else None, (source, target))
 
 
-def scatter(x: Any, out: Any, root: int, rank: int, size: int) -> Prepared:
+def scatter(x: Any, out: Any, place: Place) -> Prepared:
+    root, rank = _checked("scatter", place)
+    size = place[2]
     target, source = _writable("scatter", out), None
     if rank == root:
         source = look(x)
         _match("scatter", source, target, size)
     kind = target.type
-    address = None if source is None else source.address
-    arguments = (address, target.address, target.count * kind.unit, kind.code, root)
-    return Prepared(calls["scatter"], arguments, out, (source, target))
+    address = None if source is None else source.pointer
+    arguments = (address, target.pointer, target.units, kind.code, root)
+    return (calls["scatter"], arguments, out, (source, target))
 
 
 def all_to_all(x: Any, out: Any, size: int) -> Prepared:
@@ -172,8 +195,8 @@ def all_to_all(x: Any, out: Any, size: int) -> Prepared:
     target = _writable("all_to_all", x, "x") if out is None else _writable("all_to_all", out)
     _match("all_to_all", source, target)
     kind = source.type
-    arguments = (source.address, target.address, _block("all_to_all", source, size, "x"), kind.code)
-    return Prepared(calls["all_to_all"], arguments, x if out is None else out, (source, target))
+    arguments = (source.pointer, target.pointer, _block("all_to_all", source, size, "x"), kind.code)
+    return (calls["all_to_all"], arguments, x if out is None else out, (source, target))
 
 
 # ---- Blocks of different sizes ----
@@ -218,8 +241,8 @@ def all_gather_v(
     blocks = _blocks("all_gather_v", counts, offsets, size, kind.unit)
     _fits("all_gather_v", blocks, target, "out")
     _has("all_gather_v", source, blocks.counts[rank], "x")
-    arguments = (source.address, target.address, blocks.c_counts, blocks.c_offsets, kind.code)
-    return Prepared(calls["all_gather_v"], arguments, out, (source, target))
+    arguments = (source.pointer, target.pointer, blocks.c_counts, blocks.c_offsets, kind.code)
+    return (calls["all_gather_v"], arguments, out, (source, target))
 
 
 def reduce_scatter_v(
@@ -231,8 +254,8 @@ def reduce_scatter_v(
     blocks = _blocks("reduce_scatter_v", counts, offsets, size, 1)
     _fits("reduce_scatter_v", blocks, source, "x")
     _has("reduce_scatter_v", target, blocks.counts[rank], "out")
-    arguments = (source.address, target.address, blocks.c_counts, blocks.c_offsets, source.type.code, parameter)
-    return Prepared(call, arguments, out, (source, target))
+    arguments = (source.pointer, target.pointer, blocks.c_counts, blocks.c_offsets, source.type.code, parameter)
+    return (call, arguments, out, (source, target))
 
 
 def all_to_all_v(
@@ -251,11 +274,11 @@ def all_to_all_v(
     _fits("all_to_all_v", given, source, "x")
     _fits("all_to_all_v", got, target, "out")
     arguments = (
-        (source.address, given.c_counts, given.c_offsets)
-        + (target.address, got.c_counts, got.c_offsets)
+        (source.pointer, given.c_counts, given.c_offsets)
+        + (target.pointer, got.c_counts, got.c_offsets)
         + (kind.code,)
     )
-    return Prepared(calls["all_to_all_v"], arguments, out, (source, target))
+    return (calls["all_to_all_v"], arguments, out, (source, target))
 
 
 def gather_v(
@@ -263,9 +286,10 @@ def gather_v(
     out: Any,
     counts: Sequence[int] | None,
     offsets: Sequence[int] | None,
-    place: tuple[int, int, int],
+    place: Place,
 ) -> Prepared:
-    root, rank, size = place
+    root, rank = _checked("gather_v", place)
+    size = place[2]
     source, kind = look(x), look(x).type
     at_root: tuple[Any, ...] = (None, None, None)
     target = None
@@ -275,9 +299,9 @@ def gather_v(
         blocks = _blocks("gather_v", counts, offsets, size, kind.unit)
         _fits("gather_v", blocks, target, "out")
         _has("gather_v", source, blocks.counts[rank], "x")
-        at_root = (target.address, blocks.c_counts, blocks.c_offsets)
-    arguments = (source.address, source.count * kind.unit, *at_root, kind.code, root)
-    return Prepared(calls["gather_v"], arguments, out if rank == root else None, (source, target))
+        at_root = (target.pointer, blocks.c_counts, blocks.c_offsets)
+    arguments = (source.pointer, source.units, *at_root, kind.code, root)
+    return (calls["gather_v"], arguments, out if rank == root else None, (source, target))
 
 
 def scatter_v(
@@ -285,9 +309,10 @@ def scatter_v(
     out: Any,
     counts: Sequence[int] | None,
     offsets: Sequence[int] | None,
-    place: tuple[int, int, int],
+    place: Place,
 ) -> Prepared:
-    root, rank, size = place
+    root, rank = _checked("scatter_v", place)
+    size = place[2]
     target, source = _writable("scatter_v", out), None
     kind = target.type
     at_root: tuple[Any, ...] = (None, None, None)
@@ -297,21 +322,23 @@ def scatter_v(
         blocks = _blocks("scatter_v", counts, offsets, size, kind.unit)
         _fits("scatter_v", blocks, source, "x")
         _has("scatter_v", target, blocks.counts[rank], "out")
-        at_root = (source.address, blocks.c_counts, blocks.c_offsets)
-    arguments = (*at_root, target.address, target.count * kind.unit, kind.code, root)
-    return Prepared(calls["scatter_v"], arguments, out, (source, target))
+        at_root = (source.pointer, blocks.c_counts, blocks.c_offsets)
+    arguments = (*at_root, target.pointer, target.units, kind.code, root)
+    return (calls["scatter_v"], arguments, out, (source, target))
 
 
 # ---- Messages ----
 
 
-def send(x: Any, to: int) -> Prepared:
+def send(x: Any, to: int, size: int) -> Prepared:
+    _rank("send", to, size, "to")
     source = look(x)
     kind = source.type
-    return Prepared(calls["send"], (source.address, source.count * kind.unit, kind.code, to), x, source)
+    return (calls["send"], (source.pointer, source.units, kind.code, to), x, source)
 
 
-def recv(out: Any, source: int) -> Prepared:
+def recv(out: Any, source: int, size: int) -> Prepared:
+    _rank("recv", source, size, "source")
     target = _writable("recv", out)
     kind = target.type
-    return Prepared(calls["recv"], (target.address, target.count * kind.unit, kind.code, source), out, target)
+    return (calls["recv"], (target.pointer, target.units, kind.code, source), out, target)

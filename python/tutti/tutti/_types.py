@@ -51,6 +51,7 @@ TYPES = {
         Type("bool", 1, 1, arithmetic=False),
     )
 }
+OPS = frozenset(Op)
 OF_BOOL = frozenset((Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR))
 
 

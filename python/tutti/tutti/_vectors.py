@@ -113,14 +113,14 @@ class Messages(Calls):
     def send(self, x: Any, to: int) -> Any:
         """May return before the message was received, or not: ranks that send to each other do so in a group,
         or start their messages."""
-        return self._call(_prepare.send(x, to))
+        return self._call(_prepare.send(x, to, self._size))
 
     def start_send(self, x: Any, to: int) -> Work:
-        return self._start(_prepare.send(x, to))
+        return self._start(_prepare.send(x, to, self._size))
 
     def recv(self, out: Any, source: int) -> Any:
         """Fills all of `out` with the next message of rank `source`."""
-        return self._call(_prepare.recv(out, source))
+        return self._call(_prepare.recv(out, source, self._size))
 
     def start_recv(self, out: Any, source: int) -> Work:
-        return self._start(_prepare.recv(out, source))
+        return self._start(_prepare.recv(out, source, self._size))
