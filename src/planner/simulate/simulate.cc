@@ -189,7 +189,7 @@ Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
   }
   std::unique_ptr<Prepared> best;
   std::optional<Error> failed;
-  double least = 0;
+  double least = plan::kBeyondLimit;
   for (const plan::Shape* listed : shapes) {
     plan::Shape shape = *listed;
     shape.trees = {};  // Large, so only where they are used.
@@ -209,7 +209,8 @@ Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
       auto trial = std::make_unique<Prepared>(*made, model, options_);
       const bool compares = shapes.size() * orders_.size() > 1;
       const double time =
-          compares ? estimate(*trial, kLarge, trial->most_lanes, nullptr).microseconds : 0;
+          compares ? estimate(*trial, kLarge, trial->most_lanes, nullptr, 0.999 * least).microseconds
+                   : 0;
       if (best != nullptr && time >= 0.999 * least) continue;
       least = time;
       best = std::move(trial);  // Before the layout that its predecessor needs.
