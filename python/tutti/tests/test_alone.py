@@ -367,6 +367,7 @@ class Memory(unittest.TestCase):
         self.assertEqual((len(memory), bytes(memory)), (64, bytes(64)))
         doubles = memory.cast("d")
         alive = weakref.ref(memory.obj)
+        address = ctypes.addressof(memory.obj)  # type: ignore[arg-type]
         del memory
         gc.collect()
         doubles[0] = 5
@@ -377,6 +378,7 @@ class Memory(unittest.TestCase):
         del doubles
         gc.collect()
         self.assertIsNone(alive())
+        self.assertNotEqual(_library.functions["mem_free"](address), 0, "it was not freed yet")
         with self.assertRaises(tutti.InvalidArgumentError):
             tutti.mem_alloc(0)
 
