@@ -82,6 +82,12 @@ def raises(comm: tutti.Communicator) -> None:
     say(comm, error, reason="KeyError" in str(error) and "nothing of that name" in str(error))
 
 
+def ends_early(comm: tutti.Communicator) -> None:
+    if comm.rank == 1:
+        sys.exit(0)
+    say(comm, call(comm))
+
+
 def raises_without_block(comm: tutti.Communicator) -> None:
     if comm.rank == 1:
         comm.start_recv(bytearray(8), 0)  # Nobody sends: to wait for it would take a minute.

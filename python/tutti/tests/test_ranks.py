@@ -59,6 +59,10 @@ class Failures(unittest.TestCase):
         said = self.said("raises", 2, "--elastic")
         self.assertEqual([(one["rank"], one["error"], one["reason"]) for one in said], [("0", "AbortedError", "True")])
 
+    def test_a_rank_that_ends_well_has_left_and_aborts_nobody(self) -> None:
+        said = self.said("ends-early", 2)
+        self.assertEqual([(one["rank"], one["error"], one["peer"]) for one in said], [("0", "PeerFailedError", "1")])
+
     def test_an_exception_without_a_block_ends_what_was_started(self) -> None:
         said = self.said("raises-without-block", 2, "--elastic")
         self.assertEqual([(one["rank"], one["reason"]) for one in said], [("0", "True")])

@@ -111,7 +111,8 @@ class Communicator(Collectives, VectorCollectives, Messages):
         return self
 
     def __exit__(self, kind: Any, failure: BaseException | None, trace: Any) -> None:
-        if failure is not None and self._handle is not None:
+        ends_well = failure is None or (isinstance(failure, SystemExit) and not failure.code)
+        if failure is not None and not ends_well and self._handle is not None:
             functions["comm_abort"](self._handle, _one_line(failure))
         self.close()
 
