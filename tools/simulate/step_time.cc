@@ -16,7 +16,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -99,11 +98,8 @@ class Calls {
     std::optional<double> best;
     for (const Candidate& candidate : candidates) {
       if (best && candidate.least_us >= *best) break;
-      fmt::print(stderr, "start {} {} least {}\n", candidate.algorithm->name, candidate.protocol->name, candidate.least_us);
-      const auto t0 = std::chrono::steady_clock::now();
       const auto sample = simulator.run(*candidate.algorithm, *candidate.protocol, bytes, nullptr,
                                         best.value_or(plan::kBeyondLimit));
-      fmt::print(stderr, "{} {} bytes {} least {:.0f} took {:.2f} s: {}\n", candidate.algorithm->name, candidate.protocol->name, bytes, candidate.least_us, std::chrono::duration<double>(std::chrono::steady_clock::now()-t0).count(), sample ? sample->microseconds : -1);
       if (sample) best = std::min(best.value_or(sample->microseconds), sample->microseconds);
     }
     return best;
