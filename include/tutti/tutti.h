@@ -109,6 +109,11 @@ TUTTI_API int tutti_get_version(void);
  * "" if none failed. Valid until this thread's next failed call. */
 TUTTI_API const char* tutti_last_error(void);
 
+/* The rank to blame for the last failed call of this thread, whichever rank noticed: it has died,
+ * came too late, or called something else. A rank of the communicator that was called; -1 if no
+ * rank is to blame. */
+TUTTI_API int tutti_last_error_peer(void);
+
 /* "ok", "timeout", ...; "unknown" for a number that is no result. Static text, any thread. */
 TUTTI_API const char* tutti_result_name(tutti_result_t result);
 
@@ -131,6 +136,13 @@ TUTTI_API tutti_result_t tutti_comm_init_rank(tutti_comm_t* comm, const tutti_un
 /* Joins the job that the launcher (torchrun, mpirun, srun, tutti run) describes in the environment.
  * A process that was started alone is rank 0 of 1. Collective. */
 TUTTI_API tutti_result_t tutti_comm_init_env(tutti_comm_t* comm);
+
+/* Joins at `rendezvous`, as `rank` of `rank_count`, whatever a launcher says: "host:port" on rank
+ * 0's host, or a directory that all ranks see. `job` keeps apart the jobs that meet there, and
+ * differs from run to run in a directory; NULL: the launcher's job. Over TCP the secret is
+ * TUTTI_SECRET. Each process joins in the same order where it joins more than once. Collective. */
+TUTTI_API tutti_result_t tutti_comm_init_at(tutti_comm_t* comm, const char* rendezvous,
+                                            const char* job, int rank, int rank_count);
 
 /* Makes `rank_count` communicators in this process, for ranks that are threads: comms[r] is rank
  * r's. `comms` has room for rank_count handles. */

@@ -38,6 +38,7 @@ constinit std::mutex names_mutex;  // Guards the texts that tutti_comm_use_algor
 const HeldAcrossFork names_held(ForkOrder::kNames, []() -> std::mutex& { return names_mutex; });
 
 thread_local std::string last_error;
+thread_local int last_error_peer = Rank{}.value;
 thread_local std::optional<Group> open_group;
 
 double milliseconds(std::chrono::nanoseconds time) {
@@ -87,6 +88,7 @@ Status hand_out(const char* function, const std::string& all, char* text, std::s
 
 tutti_result_t report(const Status& outcome) {
   if (outcome) return TUTTI_OK;
+  last_error_peer = outcome.error().peer.value;
   last_error = outcome.error().to_string();
   return static_cast<tutti_result_t>(outcome.error().code);
 }
@@ -141,6 +143,8 @@ int tutti_get_version(void) { return TUTTI_VERSION_NUMBER; }
 
 const char* tutti_last_error(void) { return last_error.c_str(); }
 
+int tutti_last_error_peer(void) { return last_error_peer; }
+
 const char* tutti_result_name(tutti_result_t result) {
   if (result < 0 || result > TUTTI_REVOKED) return "unknown";
   return to_string(static_cast<Code>(result)).data();  // A literal: it ends in 0.
@@ -172,6 +176,26 @@ tutti_result_t tutti_comm_init_rank(tutti_comm_t* comm, const tutti_unique_id_t*
 
 tutti_result_t tutti_comm_init_env(tutti_comm_t* comm) {
   return guard_make(__func__, comm, [] { return Communicator::from_environment(); });
+}
+
+tutti_result_t tutti_comm_init_at(tutti_comm_t* comm, const char* rendezvous, const char* job,
+                                  int rank, int rank_count) {
+  return guard_make(__func__, comm, [&, name = __func__]() -> Result<Communicator> {
+    if (rendezvous == nullptr || *rendezvous == '\0')
+      return invalid(name, "`rendezvous` is empty; it is host:port or a directory");
+    if (rank < 0 || rank >= rank_count)
+      return invalid(name, "`rank` is not from 0 to the rank count - 1");
+    TUTTI_TRY(const auto settings, Settings::from_environment());
+    TUTTI_TRY(auto launch, detect_launch());
+    LaunchInfo here;
+    here.rank = Rank{rank};
+    here.rank_count = rank_count;
+    here.job = job != nullptr ? job : std::move(launch.job);
+    here.rendezvous = rendezvous;
+    here.secret = std::move(launch.secret);
+    TUTTI_TRY(const auto meeting, launch_rendezvous(here, Deadline::after(settings.timeout)));
+    return Communicator::create(*meeting, here.rank, rank_count, settings);
+  });
 }
 
 tutti_result_t tutti_comm_init_all(tutti_comm_t* comms, int rank_count) {

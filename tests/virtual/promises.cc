@@ -112,13 +112,14 @@ bool blames_rightly(int rank, const CallReport& call) {
   return joining && (call.peer < 0 || stalled_for(0) != 0);
 }
 
-/// Whether the rank that the error blames has stopped as a call on a part has failed. It is alive,
-/// and a call that needs nobody else has no reason to look at the dead.
+/// Whether the rank that the error blames has stopped as a call on another communicator has failed:
+/// all, or a part. It is alive, and a call that needs nobody else has no reason to look at the
+/// dead.
 bool waits_for_stopped(const CallReport& call) {
   if (static_cast<Code>(call.code) != Code::kTimeout || call.peer < 0) return false;
   const RankReport& blamed = world->reports[peer_in_whole(call)];
   const int last = blamed.call_count - 1;
-  return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].part != 0 &&
+  return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].part != call.part &&
          blamed.calls[last].end < call.end;
 }
 

@@ -56,6 +56,8 @@ class RankRun {
       // This rank stops, and others miss it in calls on what has not failed.
       if (calls[i].on_part || calls[i].what == What::kSplit) blame(me_);
       const bool on_part = report_.calls[report_.call_count - 1].part != 0;
+      // A failure ends one communicator: ranks that wait on the other are told.
+      if (run_.recovers && !on_part && part_) part_->revoke("the communicator of all has failed");
       if (run_.recovers) recover(*comm, on_part, me_, report_.recovery);
       break;
     }

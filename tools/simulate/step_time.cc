@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -197,14 +198,20 @@ std::string header(const Options& options) {
       "comp. ms", "hidden", "step ms");
 }
 
+/// So many digits at least, without an exponent.
+std::string digits(double value, int most) {
+  const int before = value > 0 ? static_cast<int>(std::floor(std::log10(value))) + 1 : 1;
+  return fmt::format("{:.{}f}", value, std::max(0, most - before));
+}
+
 std::string text(const StepRow& row, const Options& options) {
   const double held = row.held_bytes / 1e9;
   return fmt::format(
-      "{:>5} {:>6} {:<13} {:>8} {:>9.3g} {:>10.4g} {:>9.4g} {:>9.4g} {:>5.0f} % {:>8.4g}\n",
-      row.ranks, row.model->name, row.strategy,
-      fmt::format("{:.3g}{}", held, held > options.memory_gigabytes ? "!" : ""),
-      row.sent_bytes / 1e9, row.sent_bytes / 1e6 / options.rate, row.calls_us / 1e3,
-      row.compute_us / 1e3, 100 * row.hidden(), row.step_us / 1e3);
+      "{:>5} {:>6} {:<13} {:>8} {:>9} {:>10} {:>9} {:>9} {:>5.0f} % {:>8}\n", row.ranks,
+      row.model->name, row.strategy, digits(held, 3) + (held > options.memory_gigabytes ? "!" : ""),
+      digits(row.sent_bytes / 1e9, 3), digits(row.sent_bytes / 1e6 / options.rate, 4),
+      digits(row.calls_us / 1e3, 4), digits(row.compute_us / 1e3, 4), 100 * row.hidden(),
+      digits(row.step_us / 1e3, 4));
 }
 
 nlohmann::ordered_json json(const StepRow& row) {

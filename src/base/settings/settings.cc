@@ -248,12 +248,12 @@ const std::array<Knob, 24> kKnobs{{
         "trace, debug, info, warn, error or off, and levels of parts as in warn,net=debug"),
 }};
 
-// Variables of launchers and users for bootstrap/launch/launch.cc, the Python package and
+// Variables of launchers and users for bootstrap/launch/launch.cc, the Python packages and
 // scripts/netns. They are not settings of a communicator.
-constexpr std::array<std::string_view, 11> kOtherVariables{
+constexpr std::array<std::string_view, 12> kOtherVariables{
     "TUTTI_RANK",          "TUTTI_RANK_COUNT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_RANK_COUNT",
     "TUTTI_RENDEZVOUS",    "TUTTI_JOB",        "TUTTI_RSH",        "TUTTI_AS",
-    "TUTTI_SHARE_TENSORS", "TUTTI_NETNS",      "TUTTI_SECRET"};
+    "TUTTI_SHARE_TENSORS", "TUTTI_NETNS",      "TUTTI_SECRET",     "TUTTI_LIBRARY"};
 
 /// Edits (insert, delete, replace) that turn one text into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {

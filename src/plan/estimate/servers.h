@@ -25,15 +25,14 @@ class Servers {
     for (const Representatives::Load& load : representatives_.loads_of(channel)) {
       const Representatives::Server& at = representatives_.servers[load.server];
       if (joined == 0 || at.joins == Joins::kNothing) {
-        servers_[load.server].work(now,
-                                   load.weight * rounded(bytes * load.per_byte + load.per_message));
+        work(load.server, now, load.weight * rounded(bytes * load.per_byte + load.per_message));
         continue;
       }
       const double time = load.per_message + bytes * load.per_byte / at.join_efficiency;
       const bool here = at.joins == (joined > 0 ? Joins::kMulticast : Joins::kReduce);
-      const Picoseconds work = load.weight * rounded(here ? time / std::abs(joined) : time);
-      servers_[load.server].work(now, work);
-      if (here) servers_[at.mirror].work(now, work);
+      const Picoseconds amount = load.weight * rounded(here ? time / std::abs(joined) : time);
+      work(load.server, now, amount);
+      if (here) work(at.mirror, now, amount);
     }
   }
 
@@ -54,7 +53,7 @@ class Servers {
   void carry_mapped(std::uint32_t way, Picoseconds now, double bytes) {
     mapped_[way] += bytes;
     for (const Leg& leg : ways_.legs(way))
-      servers_[leg.server].work(now, rounded(bytes * leg.per_byte + leg.per_message));
+      work(leg.server, now, rounded(bytes * leg.per_byte + leg.per_message));
   }
   Picoseconds done_mapped(std::uint32_t way, Picoseconds now) const {
     Picoseconds end = now;
@@ -65,11 +64,14 @@ class Servers {
   /// The same for a step that moves so many bytes.
   void compute(const Representatives::Actor& actor, Picoseconds now, double bytes) {
     const Processor& at = actor.processor;
-    servers_[at.server].work(now, actor.weight * rounded(at.step + bytes * at.per_byte));
+    work(at.server, now, actor.weight * rounded(at.step + bytes * at.per_byte));
   }
   Picoseconds computed(const Representatives::Actor& actor) const {
     return servers_[actor.processor.server].until;
   }
+
+  /// When all will have worked off what was given to them so far: nothing ends before.
+  Picoseconds latest() const { return latest_; }
 
   double bytes_on_busiest_link() const {
     std::vector<double> carried = mapped_;
@@ -100,16 +102,19 @@ class Servers {
   struct Server {
     Picoseconds until = 0;  // Everything is worked off.
     Picoseconds worked = 0;
-    void work(Picoseconds now, Picoseconds time) {
-      until = std::max(until, now) + time;
-      worked += time;
-    }
   };
+  void work(std::uint32_t server, Picoseconds now, Picoseconds time) {
+    Server& at = servers_[server];
+    at.until = std::max(at.until, now) + time;
+    at.worked += time;
+    latest_ = std::max(latest_, at.until);
+  }
 
   const Instances& instances_;
   const Ways& ways_;
   const Representatives& representatives_;
   std::vector<Server> servers_;
+  Picoseconds latest_ = 0;
   std::vector<double> sent_;    // Bytes, by channel: on that which is simulated.
   std::vector<double> mapped_;  // By way.
 };

@@ -110,7 +110,7 @@ class Timeline {
     for (std::uint32_t actor = 0; actor < states_.size(); ++actor) offer(actor);
     while (!event_queue_.empty()) {
       const Moment now = event_queue_.take(batch_);
-      if (now.at > limit_) return beyond_limit();
+      if (std::max(now.at, servers_.latest()) > limit_) return beyond_limit();
       now.leaves ? depart(now.at) : begin(now.at);
     }
     Event end;

@@ -77,6 +77,7 @@ double algorithm_bandwidth(double bytes, double microseconds) {
 struct Simulator::Layout {
   plan::Plan plan;  // With one lane on each order.
   std::vector<std::vector<Rank>> orders;
+  bool large = false;  // All ranks' plans together.
   bool lists_all() const { return plan.ranks.size() == orders[0].size(); }
 };
 
@@ -148,11 +149,11 @@ std::vector<const Algorithm*> Simulator::candidates() const {
   return found;
 }
 
-// The algorithm's plan of all ranks; or, if that is large, of a few that stand for all.
+// The algorithm's plan of all ranks; or, if that is large, of a few that stand for all. `all`:
+// steps and locations of all ranks together.
 Result<plan::Plan> Simulator::plan_for(const Algorithm& algorithm, const plan::Shape& shape,
-                                       std::size_t orders) const {
+                                       std::size_t orders, std::size_t all) const {
   const auto ranks = static_cast<std::size_t>(shape.rank_count);
-  const std::size_t all = ranks * size_of_plan(build(algorithm, shape, Rank{shape.rank_count / 2}));
   if (options_.symmetry && all > kFewSteps) {
     auto few = first_ranks(algorithm, shape);
     if (few &&
@@ -189,7 +190,7 @@ Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
   }
   std::unique_ptr<Prepared> best;
   std::optional<Error> failed;
-  double least = 0;
+  double least = plan::kBeyondLimit;
   for (const plan::Shape* listed : shapes) {
     plan::Shape shape = *listed;
     shape.trees = {};  // Large, so only where they are used.
@@ -200,16 +201,21 @@ Result<std::unique_ptr<Simulator::Prepared>> Simulator::lay_out(
         const std::size_t own = build(algorithm, shape, Rank{0}).lanes.size();
         orders.resize(std::min(orders.size(), options_.most_lanes / own));
       }
-      auto plan = plan_for(algorithm, shape, orders.size());
+      const std::size_t all = static_cast<std::size_t>(shape.rank_count) *
+                              size_of_plan(build(algorithm, shape, Rank{shape.rank_count / 2}));
+      auto plan = plan_for(algorithm, shape, orders.size(), all);
       if (!plan) {
         failed = std::move(plan.error());
         continue;
       }
-      auto made = std::make_unique<Layout>(Layout{*std::move(plan), std::move(orders)});
+      auto made =
+          std::make_unique<Layout>(Layout{*std::move(plan), std::move(orders), all > kFewSteps});
       auto trial = std::make_unique<Prepared>(*made, model, options_);
       const bool compares = shapes.size() * orders_.size() > 1;
       const double time =
-          compares ? estimate(*trial, kLarge, trial->most_lanes, nullptr).microseconds : 0;
+          compares
+              ? estimate(*trial, kLarge, trial->most_lanes, nullptr, 0.999 * least).microseconds
+              : 0;
       if (best != nullptr && time >= 0.999 * least) continue;
       least = time;
       best = std::move(trial);  // Before the layout that its predecessor needs.
@@ -252,7 +258,9 @@ std::uint32_t Simulator::least_lanes(const Prepared& prepared, std::size_t bytes
 plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes, std::uint32_t lanes,
                                    plan::Recording* recording, double limit_us) const {
   std::size_t count = elements(bytes, shape(), options_.type);
-  if (!prepared.layout.lists_all()) {  // All pieces alike: a cache line each at least.
+  // A few ranks stand for all only if pieces are alike, and then large plans have ranks that are:
+  // each piece is rounded up to a cache line.
+  if (!prepared.layout.lists_all() || prepared.layout.large) {
     const std::size_t pieces =
         std::size_t{prepared.layout.plan.pieces} * prepared.estimator.lanes(lanes);
     const std::size_t grain = pieces * (64 / size_of(options_.type));

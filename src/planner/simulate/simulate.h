@@ -123,7 +123,7 @@ class Simulator {
                                             const plan::CostModel& model,
                                             std::unique_ptr<Layout>& layout) const;
   Result<plan::Plan> plan_for(const Algorithm& algorithm, const plan::Shape& shape,
-                              std::size_t orders) const;
+                              std::size_t orders, std::size_t all) const;
   bool may_lie(const Algorithm& algorithm, const plan::Shape& shape,
                const std::vector<std::vector<Rank>>& orders) const;
   double least(const Protocol& protocol, std::size_t bytes);

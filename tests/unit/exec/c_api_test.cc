@@ -426,6 +426,23 @@ TEST_CASE("errors are a thread's own") {
   CHECK(std::string(tutti_last_error()).find("barrier") != std::string::npos);
 }
 
+TEST_CASE("an error names the rank to blame, or none") {
+  check_invalid("tutti_barrier", [] { return tutti_barrier(nullptr); });
+  CHECK(tutti_last_error_peer() == -1);
+  Ranks ranks(3);
+  const auto results = ranks.run([](int rank, tutti_comm_t comm) {
+    float data[4] = {};
+    const std::size_t count = rank == 2 ? 3 : 4;
+    const auto result = tutti_all_reduce(comm, data, data, count, TUTTI_FLOAT32, TUTTI_SUM);
+    return result == TUTTI_MISMATCH ? tutti_last_error_peer() : -2;
+  });
+  CHECK(results[0] == 2);
+  CHECK(results[1] == 2);
+  int elsewhere = -2;
+  std::thread([&elsewhere] { elsewhere = tutti_last_error_peer(); }).join();
+  CHECK(elsewhere == -1);
+}
+
 TEST_CASE("memory that peers can map: allocated, registered, and strangers") {
   Ranks ranks(2);
   CHECK(ranks.all_ok([&](int, tutti_comm_t comm) {
@@ -463,25 +480,4 @@ TEST_CASE("memory that peers can map: allocated, registered, and strangers") {
   CHECK(tutti_deregister(ranks[0], mapped) == TUTTI_INVALID_ARGUMENT);
   munmap(mapped, 8192);
   close(fd);
-}
-
-TEST_CASE("ranks join by a unique id") {
-  tutti_unique_id_t id;
-  REQUIRE(tutti_get_unique_id(&id) == TUTTI_OK);
-  const auto join = [&id](int rank) {
-    tutti_comm_t comm = nullptr;
-    tutti_result_t result = tutti_comm_init_rank(&comm, &id, rank, 2);
-    if (result != TUTTI_OK) return result;
-    std::int32_t sum = rank + 1;
-    result = tutti_all_reduce(comm, &sum, &sum, 1, TUTTI_INT32, TUTTI_SUM);
-    if (result == TUTTI_OK && sum != 3) result = TUTTI_INTERNAL;
-    tutti_comm_destroy(comm);
-    return result;
-  };
-  auto other = std::async(std::launch::async, join, 1);
-  CHECK(join(0) == TUTTI_OK);
-  CHECK(other.get() == TUTTI_OK);
-  tutti_comm_t comm = nullptr;
-  CHECK(tutti_comm_init_rank(&comm, &id, 2, 2) == TUTTI_INVALID_ARGUMENT);
-  CHECK(comm == nullptr);
 }

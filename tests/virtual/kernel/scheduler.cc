@@ -25,8 +25,14 @@ constexpr long kDriverLooksNs = 50'000'000;
 
 // Most points of a long run are waiting: spins and naps. On a slower machine there are fewer.
 constexpr std::uint64_t kManyPoints = 8'000;
-constexpr Time kSlower = 8;
 constexpr Time kMoreSlack = 40 * kMilli, kMostSlack = 400 * kMilli;
+
+/// So many times as slow as at the start a run has become. A rank looks for dead ones once nothing
+/// has come for some 400 polls: were they slower still, then something of others would always come.
+Time slowness() {
+  if (world->points < kManyPoints) return 1;
+  return world->points < 3 * kManyPoints ? 8 : 32;
+}
 
 bool later(const Event& a, const Event& b) {
   return a.at != b.at ? a.at > b.at : a.order > b.order;
@@ -178,8 +184,7 @@ void note(const char* what, std::int64_t a, std::int64_t b) {
 }
 
 void point(const char* what) {
-  const Time took = 40 + world->random.below(200);
-  world->now += world->points < kManyPoints ? took : took * kSlower;
+  world->now += (40 + world->random.below(200)) * slowness();
   ++world->points;
   note(what);
   faults::at_point();

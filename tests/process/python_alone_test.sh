@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# The Python package (python/tutti): buffers, errors of use, work, memory, and tutti.h against the binding.
+# What needs NumPy is skipped where it is not; scripts/python makes an environment that has it.
+python=$TEST_SOURCE_DIR/build/venv-python/bin/python
+[ -x "$python" ] || python=python3
+exec "$python" "$TEST_SOURCE_DIR/python/tutti/tests/test_alone.py"
