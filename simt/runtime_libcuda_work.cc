@@ -115,7 +115,7 @@ CUresult cuCtxGetStreamPriorityRange(int* lowest, int* highest) {
 CUresult cuPointerGetAttribute(void* to, CUpointer_attribute attribute, CUdeviceptr at) {
   return to == nullptr ? CUDA_ERROR_INVALID_VALUE : tell(to, attribute, at);
 }
-/// Of memory that the driver does not know all is null, as its documentation says.
+/// All attributes of memory that the driver does not know are null, as its documentation says.
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** to,
                                 CUdeviceptr at) {
   for (unsigned i = 0; i < count; ++i) {
