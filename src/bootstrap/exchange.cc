@@ -326,9 +326,11 @@ Error Exchange::missing(int first) {
   }
   auto found = find_missing(first);
   if (!found) return std::move(found.error());
-  if (found->ranks.empty())
-    return tell_all(
-        error(Code::kTimeout, "rank 0 has not handed out what all ranks gave" + step_ + waited, 0));
+  if (found->ranks.empty()) {
+    const std::string late = me_ == 0 ? "rank " + std::to_string(first) + " has come too late"
+                                      : "rank 0 has not handed out what all ranks gave";
+    return tell_all(error(Code::kTimeout, late + step_ + waited, me_ == 0 ? first : 0));
+  }
   return tell_all(error(Code::kTimeout, describe(*found) + waited, found->ranks.front()));
 }
 

@@ -78,7 +78,7 @@ int peer_in_whole(const CallReport& call) {
 /// call, and not yet which rank it waits for.
 bool waited_as_well(const CallReport& call) {
   const RankReport& blamed = world->reports[peer_in_whole(call)];
-  if (blamed.join.end > call.end) return true;
+  if (blamed.join.end >= call.end) return true;  // Or told so itself.
   const int last = blamed.call_count - 1;
   return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].begin < call.end;
 }

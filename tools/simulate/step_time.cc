@@ -198,10 +198,14 @@ std::string header(const Options& options) {
       "comp. ms", "hidden", "step ms");
 }
 
-/// So many digits at least, without an exponent.
-std::string digits(double value, int most) {
+/// So many digits at least, without an exponent and zeros at the end.
+std::string digits(double value, int least) {
   const int before = value > 0 ? static_cast<int>(std::floor(std::log10(value))) + 1 : 1;
-  return fmt::format("{:.{}f}", value, std::max(0, most - before));
+  std::string text = fmt::format("{:.{}f}", value, std::max(0, least - before));
+  if (text.find('.') == std::string::npos) return text;
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.')) text.pop_back();
+  return text;
 }
 
 std::string text(const StepRow& row, const Options& options) {

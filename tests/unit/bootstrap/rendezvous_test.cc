@@ -128,7 +128,6 @@ TEST_CASE("exchange names the ranks that never came, on every rank") {
   });
 }
 
-/// How long `body` takes.
 TEST_CASE("a later step of joining says that it had what was left of the time") {
   const auto store = memory_rendezvous();
   const Deadline used_up{steady_clock::now()};
@@ -139,11 +138,38 @@ TEST_CASE("a later step of joining says that it had what was left of the time") 
                  Catch::EndsWith(" s, what was left of TUTTI_TIMEOUT_MS"));
 }
 
+/// How long `body` takes.
 template <class Body>
 std::chrono::nanoseconds time_of(Body&& body) {
   const auto start = steady_clock::now();
   body();
   return steady_clock::now() - start;
+}
+
+/// What rank 1 gives comes just behind rank 0's deadline.
+class TooLate : public Shared {
+ public:
+  explicit TooLate(std::shared_ptr<Rendezvous> store) : Shared(std::move(store)) {}
+  Result<Bytes> get(std::string_view key, Deadline deadline) override {
+    if (key != "world/hello/1" || !std::exchange(first_, false)) return Shared::get(key, deadline);
+    const Bytes mine(1);
+    CHECK(put(key, mine));
+    return Error{Code::kTimeout, "too late"};
+  }
+
+ private:
+  bool first_ = true;
+};
+
+TEST_CASE("rank 0 blames the rank that came just behind the deadline, and not itself") {
+  TooLate rendezvous(memory_rendezvous());
+  const auto outcome =
+      exchange(rendezvous, Rank{0}, 2, "world/hello", {}, Deadline{steady_clock::now()});
+  REQUIRE_FALSE(outcome);
+  INFO(outcome.error().what);
+  CHECK(outcome.error().code == Code::kTimeout);
+  CHECK(outcome.error().peer.value == 1);
+  CHECK_THAT(outcome.error().what, Catch::Contains("rank 1 has come too late"));
 }
 
 TEST_CASE("a rank that comes after the others gave up is told at once") {
