@@ -272,7 +272,7 @@ class Misuse(unittest.TestCase):
             for name in ("broadcast", "reduce", "gather", "scatter", "gather_v", "scatter_v"):
                 call = getattr(self.comm, name)
                 self.refused(ValueError, f"{name}: `root` is", call, bytearray(3), bytearray(3), root=rank)
-        self.refused(TypeError, "`root` is no whole number", self.comm.broadcast, bytearray(3), root="0")
+        self.refused(TypeError, "`root` is a str, and no int", self.comm.broadcast, bytearray(3), root="0")
         self.comm.close()
         self.comm.close()
         self.refused(tutti.InvalidArgumentError, "NULL", self.comm.all_reduce, array.array("d", [1]))

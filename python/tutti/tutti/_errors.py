@@ -81,21 +81,7 @@ class RevokedError(Error):
     code = 10
 
 
-_CLASSES: dict[int, type[Error]] = {
-    one.code: one
-    for one in (
-        InvalidArgumentError,
-        MismatchError,
-        TimeoutError,
-        PeerFailedError,
-        AbortedError,
-        SystemFailedError,
-        UnsupportedError,
-        InvalidPlanError,
-        InternalError,
-        RevokedError,
-    )
-}
+_CLASSES = {one.code: one for one in Error.__subclasses__()}
 
 
 def last_error(code: int) -> Error:

@@ -1,12 +1,13 @@
 """Checks what a caller passes, and makes the arguments of the C function of it.
 
 Arguments are pointers and sizes as ctypes has them, and numbers that are checked here: calls have no `argtypes`,
-which would cost more than the rest of a small call. Wrong types are TypeErrors and wrong sizes ValueErrors, in one line, before anything is sent. That
-ranks disagree is the library's to find out.
+which would cost more than the rest of a small call. Wrong types are TypeErrors and wrong sizes ValueErrors, in
+one line, before anything is sent. The library finds out whether ranks disagree.
 """
 
 import ctypes
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ._buffers import Buffer, look, stacked
@@ -48,10 +49,15 @@ def _writable(name: str, target: Any, word: str = "out") -> Buffer:
     return buffer
 
 
+def _same_type(name: str, source: Buffer, target: Buffer) -> None:
+    if source.type != target.type:
+        raise _bad_type(name, f"`x` has elements of {source.type.name}, `out` of {target.type.name}")
+
+
 def _match(name: str, source: Buffer, target: Buffer, source_blocks: int = 1, target_blocks: int = 1) -> None:
     """Input and output have the same type, and blocks of the same size."""
-    if source.type is not target.type and source.type != target.type:
-        raise _bad_type(name, f"`x` has elements of {source.type.name}, `out` of {target.type.name}")
+    if source.type is not target.type:  # Most often it is: a call less.
+        _same_type(name, source, target)
     if source.count * target_blocks != target.count * source_blocks:
         needed = source.count * target_blocks / source_blocks
         raise _bad_value(name, f"`out` has {target.count} elements; it needs {needed:g}, as `x` has {source.count}")
@@ -67,7 +73,7 @@ def _block(name: str, whole: Buffer, size: int, word: str) -> ctypes.c_size_t:
 
 def _rank(name: str, rank: int, size: int, word: str = "root") -> None:
     if not isinstance(rank, int):
-        raise _bad_type(name, f"`{word}` is no whole number")
+        raise _bad_type(name, f"`{word}` is a {type(rank).__name__}, and no int")
     if not 0 <= rank < size:
         raise _bad_value(name, f"`{word}` is {rank}; ranks are 0 to {size - 1}")
 
@@ -208,7 +214,7 @@ def _blocks(
     if counts is None or len(counts) != size or (offsets is not None and len(offsets) != size):
         raise _bad_value(name, f"counts and offsets need a number for each of the {size} ranks")
     sizes = [int(count) for count in counts]
-    starts = [sum(sizes[:rank]) for rank in range(size)] if offsets is None else [int(start) for start in offsets]
+    starts = [int(start) for start in offsets] if offsets is not None else list(accumulate(sizes[:-1], initial=0))
     if min(sizes) < 0 or min(starts) < 0:
         raise _bad_value(name, "a count or an offset is negative")
     numbers = ctypes.c_size_t * size
@@ -225,11 +231,6 @@ def _fits(name: str, blocks: Blocks, buffer: Buffer, word: str) -> None:
 def _has(name: str, buffer: Buffer, count: int, word: str) -> None:
     if buffer.count != count:
         raise _bad_value(name, f"`{word}` has {buffer.count} elements; this rank's count is {count}")
-
-
-def _same_type(name: str, source: Buffer, target: Buffer) -> None:
-    if source.type != target.type:
-        raise _bad_type(name, f"`x` has elements of {source.type.name}, `out` of {target.type.name}")
 
 
 def all_gather_v(
@@ -290,7 +291,8 @@ def gather_v(
 ) -> Prepared:
     root, rank = _checked("gather_v", place)
     size = place[2]
-    source, kind = look(x), look(x).type
+    source = look(x)
+    kind = source.type
     at_root: tuple[Any, ...] = (None, None, None)
     target = None
     if rank == root:
