@@ -77,8 +77,7 @@ double algorithm_bandwidth(double bytes, double microseconds) {
 struct Simulator::Layout {
   plan::Plan plan;  // With one lane on each order.
   std::vector<std::vector<Rank>> orders;
-  bool large = false;  // All ranks' plans together.
-  bool lists_all() const { return plan.ranks.size() == orders[0].size(); }
+  bool large = false;  // All ranks' plans together. Then a few ranks may stand for all.
 };
 
 struct Simulator::Prepared {
@@ -258,9 +257,8 @@ std::uint32_t Simulator::least_lanes(const Prepared& prepared, std::size_t bytes
 plan::Estimate Simulator::estimate(Prepared& prepared, std::size_t bytes, std::uint32_t lanes,
                                    plan::Recording* recording, double limit_us) const {
   std::size_t count = elements(bytes, shape(), options_.type);
-  // A few ranks stand for all only if pieces are alike, and then large plans have ranks that are:
-  // each piece is rounded up to a cache line.
-  if (!prepared.layout.lists_all() || prepared.layout.large) {
+  // Pieces are rounded up to a cache line: if they differed, no two ranks would be alike.
+  if (prepared.layout.large) {
     const std::size_t pieces =
         std::size_t{prepared.layout.plan.pieces} * prepared.estimator.lanes(lanes);
     const std::size_t grain = pieces * (64 / size_of(options_.type));
