@@ -78,7 +78,7 @@ int peer_in_whole(const CallReport& call) {
 /// call, and not yet which rank it waits for.
 bool waited_as_well(const CallReport& call) {
   const RankReport& blamed = world->reports[peer_in_whole(call)];
-  if (blamed.join.end >= call.end) return true;  // Or told so itself.
+  if (blamed.join.end >= call.end) return true;  // Equal: the rank repeats what others say of it.
   const int last = blamed.call_count - 1;
   return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].begin < call.end;
 }
@@ -112,9 +112,8 @@ bool blames_rightly(int rank, const CallReport& call) {
   return joining && (call.peer < 0 || stalled_for(0) != 0);
 }
 
-/// Whether the rank that the error blames has stopped as a call on another communicator has failed:
-/// all, or a part. It is alive, and a call that needs nobody else has no reason to look at the
-/// dead.
+/// Whether the rank that the error blames has stopped because a call on another communicator has
+/// failed. It is alive, and a call that needs no other rank has no reason to look for dead ones.
 bool waits_for_stopped(const CallReport& call) {
   if (static_cast<Code>(call.code) != Code::kTimeout || call.peer < 0) return false;
   const RankReport& blamed = world->reports[peer_in_whole(call)];

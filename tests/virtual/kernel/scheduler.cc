@@ -27,8 +27,9 @@ constexpr long kDriverLooksNs = 50'000'000;
 constexpr std::uint64_t kManyPoints = 8'000;
 constexpr Time kMoreSlack = 40 * kMilli, kMostSlack = 400 * kMilli;
 
-/// So many times as slow as at the start a run has become. A rank looks for dead ones once nothing
-/// has come for some 400 polls: were they slower still, then something of others would always come.
+/// How many times as slow as at its start the run is now. A rank looks for dead ones once nothing
+/// has come for some 400 polls. On a slower machine other ranks send within each 400 polls, so that
+/// a rank would never look.
 Time slowness() {
   if (world->points < kManyPoints) return 1;
   return world->points < 3 * kManyPoints ? 8 : 32;
