@@ -106,6 +106,23 @@ std::optional<std::string> gpudirect(std::string_view text, const std::string& /
   return std::ranges::find(kNear, word) != std::end(kNear) ? std::optional("auto") : std::nullopt;
 }
 
+/// NCCL's two variables on access between devices, the second of which may come with older numbers:
+/// PCI Express counts as one level here.
+std::optional<std::string> no_peers(std::string_view text, const std::string& before) {
+  const auto number = parse_number(text, 0, 1);
+  if (!number) return std::nullopt;
+  return *number == 1 ? "off" : before;
+}
+
+std::optional<std::string> peers(std::string_view text, const std::string& /*before*/) {
+  constexpr std::string_view kOff[] = {"LOC", "0"};
+  constexpr std::string_view kAll[] = {"PIX", "PXB", "PHB", "SYS", "1", "2", "3", "4", "5"};
+  const std::string word = upper(text);
+  if (word == "NVL") return "nvlink";
+  if (std::ranges::find(kOff, word) != std::end(kOff)) return "off";
+  return std::ranges::find(kAll, word) != std::end(kAll) ? std::optional("auto") : std::nullopt;
+}
+
 std::optional<std::string> no_nvls(std::string_view text, const std::string& before) {
   const auto number = parse_number(text, 0, 2);
   if (!number) return std::nullopt;
@@ -170,6 +187,9 @@ constexpr Variable kVariables[] = {
      network},
     {"NCCL_NET_GDR_LEVEL", "TUTTI_GPUDIRECT", "LOC, PIX, PXB, P2C, PXN, PHB or SYS, or 0 to 5",
      "LOC: off; SYS: on; between them: auto", gpudirect},
+    {"NCCL_P2P_LEVEL", "TUTTI_PEERS", "LOC, NVL, PIX, PXB, PHB or SYS, or 0 to 5",
+     "LOC: no access between devices; NVL: by NVLink alone; else by PCI Express too", peers},
+    {"NCCL_P2P_DISABLE", "TUTTI_PEERS", "0 or 1", "1: no access between devices", no_peers},
     {"NCCL_MIN_NCHANNELS", "TUTTI_LEAST_LANES", "1 to 64", "as many lanes at least", least_lanes},
     {"NCCL_MIN_CTAS", "TUTTI_LEAST_LANES", "1 to 64", "the same; goes before `minCTAs`",
      least_lanes},
@@ -184,7 +204,6 @@ constexpr Variable kVariables[] = {
     {"NCCL_ALGO", "", "", "instead: `TUTTI_ALGORITHM`, with other names"},
     {"NCCL_PROTO", "", "", "instead: `TUTTI_ALGORITHM`, with other names"},
     {"NCCL_IB_GID_INDEX", "", "", "the GID of RoCE v2 is found by its address"},
-    {"NCCL_P2P_DISABLE", "", "", "whether devices reach each other is tried"},
     {"NCCL_SHM_DISABLE", "", "", "shared memory needs no room in /dev/shm"},
     {"NCCL_TOPO_FILE", "", "",
      "instead: `TUTTI_TOPOLOGY`, a file of `tutti topo export --from FILE -o FILE`"},

@@ -58,6 +58,10 @@ struct TUTTI_API Settings {
   /// TUTTI_GPUDIRECT: whether slots between devices of different hosts lie in the devices' memory,
   /// which RDMA cards then read and write: "on", "off", or "auto", where card and device are close.
   std::string gpudirect = "auto";
+  /// TUTTI_PEERS: by which links devices of a host read and write each other's memory: "auto", all
+  /// that work; "nvlink", no PCI Express; or "off". Devices without one of these meet in the host's
+  /// memory. For finding out whether such access is at fault.
+  std::string peers = "auto";
   /// TUTTI_FLIGHT: a folder into which a rank writes its latest calls as JSON when it gets the
   /// error that ended its communicator; empty: none.
   std::string flight;

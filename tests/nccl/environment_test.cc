@@ -87,6 +87,15 @@ TEST_CASE("variables that go together make one setting") {
   CHECK(direct("phb") == "auto");
   CHECK(direct("SYS") == "on");
   CHECK(direct("6") == "-");
+  const auto peers = [](const Values& set) { return becomes("TUTTI_PEERS", set); };
+  CHECK(peers({{"NCCL_P2P_DISABLE", "1"}}) == "off");
+  CHECK(peers({{"NCCL_P2P_DISABLE", "0"}}).empty());
+  CHECK(peers({{"NCCL_P2P_LEVEL", "nvl"}}) == "nvlink");
+  CHECK(peers({{"NCCL_P2P_LEVEL", "LOC"}}) == "off");
+  CHECK(peers({{"NCCL_P2P_LEVEL", "PHB"}}) == "auto");
+  CHECK(peers({{"NCCL_P2P_LEVEL", "PHB"}, {"NCCL_P2P_DISABLE", "1"}}) == "off");
+  CHECK(peers({{"NCCL_P2P_LEVEL", "NVL"}, {"NCCL_P2P_DISABLE", "0"}}) == "nvlink");
+  CHECK(peers({{"NCCL_P2P_LEVEL", "FAR"}}) == "-");
 }
 
 TEST_CASE("NCCL_DEBUG is a level of the log, and a file's name has the host and the process") {

@@ -47,6 +47,9 @@ device() {
   right 2
   grep -q PCIe "$work/out" || fail "no PCI Express"
   grep -q NVLink "$work/out" && fail "NVLink where there is none"
+  TUTTI_PEERS=nvlink run 0 --simulated-gpus 2 --model pcie-8 -n 2 --no-prefix -- "$programs/device_program"
+  right 2
+  grep -q 'host; TUTTI_PEERS=nvlink' "$work/out" || fail "PCI Express was taken"
   run 0 --simulated-gpus 6 --model dgx1-v100 -n 6 --no-prefix -- "$programs/device_program"
   right 6
   grep -q 'to rank 3: NVLink, 40 GB/s to it alone' "$work/out" || fail "NVML was not asked"

@@ -78,6 +78,8 @@ bool is_path(std::string_view text) {
 
 bool is_interface_rule(std::string_view text) { return text.size() <= 256 && is_path(text); }
 
+bool is_peers(std::string_view text) { return text == "auto" || text == "nvlink" || text == "off"; }
+
 bool is_gpudirect(std::string_view text) { return text == "auto" || text == "on" || text == "off"; }
 
 /// Several paths, separated by commas: no empty one.
@@ -157,7 +159,7 @@ constexpr Knob number_knob(const char* variable, const char* name, const char* a
           [](const Settings& settings) { return std::to_string(settings.*field); }};
 }
 
-const std::array<Knob, 24> kKnobs{{
+const std::array<Knob, 25> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -239,6 +241,7 @@ const std::array<Knob, 24> kKnobs{{
         "are excluded"),
     text_knob<&Settings::gpudirect, is_gpudirect>("TUTTI_GPUDIRECT", "gpudirect",
                                                   "auto, on or off"),
+    text_knob<&Settings::peers, is_peers>("TUTTI_PEERS", "peers", "auto, nvlink or off"),
     text_knob<&Settings::flight, is_path>("TUTTI_FLIGHT", "flight",
                                           "a folder for the latest calls after an error"),
     text_knob<&Settings::trace, is_path>("TUTTI_TRACE", "trace",
@@ -320,13 +323,24 @@ Status check_settings(const Settings& settings) {
   return ok();
 }
 
-Status check_setting(std::string_view variable, std::string_view value) {
-  Settings scratch;
+Status change_setting(Settings& settings, std::string_view variable, std::string_view value) {
+  Settings changed = settings;  // Some knobs change it before they refuse a value.
   for (const Knob& knob : kKnobs) {
     if (variable != knob.variable) continue;
-    return knob.set(scratch, value) ? ok() : Status(refused(knob, variable, value));
+    if (!knob.set(changed, value)) return refused(knob, variable, value);
+    settings = std::move(changed);
+    return ok();
   }
-  return Error{Code::kInvalidArgument, fmt::format("{}: no setting has that name", variable)};
+  const auto nearest = std::ranges::min(
+      kKnobs, {}, [&](const Knob& knob) { return edit_distance(variable, knob.variable); });
+  return Error{Code::kInvalidArgument,
+               fmt::format("{}: no setting has that name; the nearest is {}", shown_value(variable),
+                           nearest.variable)};
+}
+
+Status check_setting(std::string_view variable, std::string_view value) {
+  Settings scratch;
+  return change_setting(scratch, variable, value);
 }
 
 Result<Settings> settings_or(const std::function<std::string(std::string_view)>& otherwise) {

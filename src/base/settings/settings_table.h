@@ -27,6 +27,9 @@ Result<Settings> settings_or(const std::function<std::string(std::string_view)>&
 /// takes.
 Status check_setting(std::string_view variable, std::string_view value);
 
+/// Sets the setting of that variable. kInvalidArgument, and no change, as check_setting says.
+Status change_setting(Settings& settings, std::string_view variable, std::string_view value);
+
 /// A variable's value, or its name, for a line of text: at most 64 characters and "...", with ? for
 /// those that are not printable.
 std::string shown_value(std::string_view value);

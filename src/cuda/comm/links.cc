@@ -47,6 +47,14 @@ planner::DeviceLink link_to(int device, const DeviceInfo& mine, const DeviceInfo
   return atomics != 0 ? DeviceLink::kNvlink : DeviceLink::kPcie;
 }
 
+/// What TUTTI_PEERS leaves of links that work.
+planner::DeviceLink allowed(planner::DeviceLink link, std::string_view peers) {
+  using planner::DeviceLink;
+  const bool excluded =
+      link == DeviceLink::kPcie ? peers != "auto" : link == DeviceLink::kNvlink && peers == "off";
+  return excluded ? DeviceLink::kHost : link;
+}
+
 /// How it reaches the others' devices.
 struct Reach {
   ExchangedStatus status;
@@ -142,8 +150,13 @@ Status learn_links(DeviceRank& self, const std::vector<DeviceInfo>& all) {
   std::vector<planner::DeviceLink> links;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const bool remote = !hosts.empty() && hosts[rank] != hosts[me];
-    links.push_back(remote ? planner::DeviceLink::kNetwork
-                           : link_to(self.device, all[me], all[rank], mine.performance[rank]));
+    if (remote) {
+      links.push_back(planner::DeviceLink::kNetwork);
+      continue;
+    }
+    const auto link = link_to(self.device, all[me], all[rank], mine.performance[rank]);
+    links.push_back(allowed(link, self.settings.peers));
+    if (links.back() != link) self.refusals[rank] = "TUTTI_PEERS=" + self.settings.peers;
   }
   const Status written = write_to_samples(self, all, links);
   std::ranges::transform(links, mine.links,

@@ -107,6 +107,7 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
       {"TUTTI_TOPOLOGY", {{"off", "/a path/x.topo"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_NET_INTERFACES", {{"eth0,ib*", "^docker0"}, {"a\nb", std::string(257, 'a')}}},
       {"TUTTI_GPUDIRECT", {{"auto", "on", "off"}, {"yes", "On", "1", "auto,on"}}},
+      {"TUTTI_PEERS", {{"auto", "nvlink", "off"}, {"on", "NVLink", "pcie", "auto,off"}}},
       {"TUTTI_RDMA_DEVICES",
        {{"mlx5_0,rxe*", "^mlx5_3", "mlx5_0:2", "mlx5_*:2"},
         {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0",
