@@ -20,7 +20,8 @@
  * Threads     Different communicators: any threads at once. One communicator: any thread, one call
  *             at a time, in the same order on every rank. tutti_comm_abort: any thread, any time.
  * Deadlines   No call waits for ever: TUTTI_TIMEOUT_MS (60000) bounds each one.
- * Settings    Communicators made here read the environment variables of settings.h.
+ * Settings    Communicators made here read the environment variables of settings.h;
+ *             tutti_comm_init_config (tutti_options.h) takes others.
  * Versions    The ABI changes only with TUTTI_VERSION_MAJOR (before 1.0: with the minor version).
  */
 #ifndef TUTTI_TUTTI_H
@@ -478,4 +479,5 @@ TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);
 #endif
 
 /* NOLINTEND(modernize-*) */
+#include "tutti/tutti_options.h" /* IWYU pragma: export */
 #endif

@@ -27,9 +27,64 @@ tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work
   });
 }
 
+/// The parameters that the members of `call` are. `wire`: what it names, else nothing.
+Result<Arguments> arguments_of(const char* function, const tutti_call_t& call) {
+  if (call.collective < 0 || call.collective >= kCollectiveCount)
+    return invalid(function, "there is no collective " + std::to_string(call.collective));
+  Arguments made{.collective = static_cast<Collective>(call.collective),
+                 .input = call.input,
+                 .output = call.output,
+                 .count = call.count,
+                 .type = call.type,
+                 .op = call.op,
+                 .root = call.root,
+                 .vector_variant = call.vector_variant != 0,
+                 .input_counts = call.input_counts,
+                 .input_offsets = call.input_offsets,
+                 .output_counts = call.output_counts,
+                 .output_offsets = call.output_offsets};
+  if (call.scale == nullptr) return made;
+  if (call.op != TUTTI_SUM)
+    return invalid(function, "`scale` is for a sum, and `op` is another operation");
+  made.scale = *call.scale;
+  return made;
+}
+
+/// The request of `options`, which goes before what was said for all calls.
+Status fill_request(const char* function, tutti_comm_t comm, const tutti_call_t* options,
+                    Request& request) {
+  TUTTI_TRY(const tutti_call_t all, whole(function, "call", options));
+  TUTTI_TRY(const Arguments from, arguments_of(function, all));
+  TUTTI_RETURN_IF_ERROR(c_api::fill_request(function, comm->comm, from, request));
+  take_choices(comm, request);
+  if (all.algorithm != nullptr) request.algorithm = all.algorithm;
+  if (all.wire == nullptr) return ok();
+  const auto named = parse_wire(all.wire);
+  if (!named) return invalid(function, "there is no wire of that name");
+  request.wire = *named;
+  return ok();
+}
+
 }  // namespace
 
 extern "C" {
+
+tutti_result_t tutti_call(tutti_comm_t comm, const tutti_call_t* call) {
+  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
+    Request request;
+    TUTTI_RETURN_IF_ERROR(fill_request(name, comm, call, request));
+    return communicator.call(request);
+  });
+}
+
+tutti_result_t tutti_start_call(tutti_comm_t comm, const tutti_call_t* call, tutti_work_t* work) {
+  return guard_start(__func__, comm, work,
+                     [&, name = __func__](Communicator& communicator) -> Result<Work> {
+                       Request request;
+                       TUTTI_RETURN_IF_ERROR(fill_request(name, comm, call, request));
+                       return communicator.start(request);
+                     });
+}
 
 #define TUTTI_ALL(...) __VA_ARGS__
 #define TUTTI_CALL(name, request, ...)                                                    \

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -56,6 +57,21 @@ constexpr bool is_op(int number) {
 Result<DataType> checked_type(const char* function, tutti_data_type_t type);
 Result<Reduction> checked_op(const char* function, tutti_op_t op);
 UniqueId id_of(const tutti_unique_id_t& id);
+
+/// A copy of a structure that begins with its size, whose members that the caller's header did not
+/// have are 0. kInvalidArgument if it is NULL, or has members that this library does not know.
+template <class Options>
+Result<Options> whole(const char* function, const char* parameter, const Options* options) {
+  if (options == nullptr) return invalid(function, std::string("`") + parameter + "` is NULL");
+  if (options->size < sizeof(options->size) || options->size > sizeof(Options))
+    return invalid(function, std::string("`") + parameter + "->size` is " +
+                                 std::to_string(options->size) + ", not sizeof *" + parameter +
+                                 ", which is at most " + std::to_string(sizeof(Options)) +
+                                 " with this library");
+  Options all{};
+  std::memcpy(&all, options, options->size);
+  return all;
+}
 
 /// A text into a caller's buffer, cut to the room there is; `needed` holds all of it.
 Status hand_out(const char* function, const std::string& all, char* text, std::size_t size,

@@ -1,6 +1,5 @@
 // File: support/c_ranks.h: ranks of the C API as threads, and what a bad argument has to bring.
 #pragma once
-#include <cstring>
 #include <functional>
 #include <future>
 #include <string>
@@ -50,8 +49,8 @@ inline void check_invalid(const char* function, const std::function<tutti_result
   REQUIRE(bad() == TUTTI_INVALID_ARGUMENT);
   const std::string said = tutti_last_error();
   INFO(said);
-  const std::string bare =
-      std::string(function).substr(std::strlen(function[6] == 'c' ? "tutti_comm_" : "tutti_"));
+  const std::string name(function);
+  const std::string bare = name.substr(name.starts_with("tutti_comm_") ? 11 : 6);
   REQUIRE(said.find(bare) != std::string::npos);
   REQUIRE(said.find('\n') == std::string::npos);
 }
