@@ -1,5 +1,6 @@
 # libnccl.so.2 (compat/nccl), over whatever CUDA runtime and kernels `parts` are: simulated ones in
 # tests/nccl, real ones in the preset `cuda`.
+include(${PROJECT_SOURCE_DIR}/cmake/archive.cmake)
 file(GLOB TUTTI_NCCL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/compat/nccl/*.cc)
 
 # Every function has a twin with a p before its name: another name for the same code.
@@ -25,20 +26,12 @@ function(tutti_nccl_library target)
     -Wl,--version-script=${PROJECT_SOURCE_DIR}/compat/nccl/exports.map)
 endfunction()
 
-# libnccl_static.a of `target`, in `folder`: one object of it, of the library and of the objects
-# ARGN, that shows NCCL's functions alone, so that a program's own names are its own.
+# libnccl_static.a of `target`, in `folder`: of it, of the library and of the objects ARGN; it shows
+# NCCL's functions alone.
 function(tutti_nccl_archive target folder)
-  set(object ${PROJECT_BINARY_DIR}/${target}_static.o)
-  set(archive ${folder}/libnccl_static.a)
-  set(objects $<TARGET_OBJECTS:${target}> $<TARGET_OBJECTS:tutti_objects> ${ARGN})
-  add_custom_command(OUTPUT ${archive}
-    COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -o ${object} ${objects} ${TUTTI_NCCL_TWINS}
-    COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=nccl* --keep-global-symbol=pnccl* ${object}
-    COMMAND ${CMAKE_COMMAND} -E rm -f ${archive}
-    COMMAND ${CMAKE_AR} rcs ${archive} ${object}
-    COMMAND ${CMAKE_COMMAND} -E rm -f ${object}
-    DEPENDS ${target} ${objects} COMMAND_EXPAND_LISTS VERBATIM)
-  add_custom_target(${target}_static ALL DEPENDS ${archive})
+  set(shown --wildcard --keep-global-symbol=nccl* --keep-global-symbol=pnccl*)
+  tutti_archive(${target} ${folder}/libnccl_static.a "${TUTTI_NCCL_TWINS}" "${shown}"
+    $<TARGET_OBJECTS:${target}> $<TARGET_OBJECTS:tutti_objects> ${ARGN})
 endfunction()
 
 # Installs nccl.h, and into `folder`, where the library is, nccl.pc and nccl_static.pc. They are in

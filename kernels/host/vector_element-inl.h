@@ -44,6 +44,49 @@ HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
   }
 }
 
+// What Highway has from 1.0 on; Ubuntu 22.04's is 0.16.
+#if HWY_MAJOR == 0
+template <class V>
+HWY_INLINE auto is_nan(V value) {
+  return hn::Not(hn::Eq(value, value));
+}
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void load_interleaved(D d, const T* from, hn::Vec<D>& even, hn::Vec<D>& odd) {
+  constexpr std::size_t kLanes = hn::MaxLanes(D());
+  T evens[kLanes], odds[kLanes];
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    std::memcpy(evens + i, from + 2 * i, sizeof(T));
+    std::memcpy(odds + i, from + 2 * i + 1, sizeof(T));
+  }
+  even = hn::LoadU(d, evens);
+  odd = hn::LoadU(d, odds);
+}
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void store_interleaved(D d, hn::Vec<D> even, hn::Vec<D> odd, T* to) {
+  constexpr std::size_t kLanes = hn::MaxLanes(D());
+  T evens[kLanes], odds[kLanes];
+  hn::StoreU(even, d, evens);
+  hn::StoreU(odd, d, odds);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    std::memcpy(to + 2 * i, evens + i, sizeof(T));
+    std::memcpy(to + 2 * i + 1, odds + i, sizeof(T));
+  }
+}
+#else
+template <class V>
+HWY_INLINE auto is_nan(V value) {
+  return hn::IsNaN(value);
+}
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void load_interleaved(D d, const T* from, hn::Vec<D>& even, hn::Vec<D>& odd) {
+  hn::LoadInterleaved2(d, from, even, odd);
+}
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void store_interleaved(D d, hn::Vec<D> even, hn::Vec<D> odd, T* to) {
+  hn::StoreInterleaved2(even, odd, d, to);
+}
+#endif
+
 // The even elements to one vector and the odd ones to another, and back.
 template <class D>
 HWY_INLINE void load_pair(D d, const std::byte* from, hn::Vec<D>& even, hn::Vec<D>& odd) {
@@ -52,7 +95,7 @@ HWY_INLINE void load_pair(D d, const std::byte* from, hn::Vec<D>& even, hn::Vec<
     even = load(d, from);
     odd = load(d, from + sizeof(T));
   } else {
-    hn::LoadInterleaved2(d, reinterpret_cast<const T*>(from), even, odd);
+    load_interleaved(d, reinterpret_cast<const T*>(from), even, odd);
   }
 }
 
@@ -64,7 +107,7 @@ HWY_NOINLINE void store_pair(D d, hn::Vec<D> even, hn::Vec<D> odd, std::byte* to
     store(d, even, to);
     store(d, odd, to + sizeof(T));
   } else {
-    hn::StoreInterleaved2(even, odd, d, reinterpret_cast<T*>(to));
+    store_interleaved(d, even, odd, reinterpret_cast<T*>(to));
   }
 }
 
@@ -153,7 +196,7 @@ struct Bfloat16Vector {
     const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
     if constexpr (kAnyNan) {
       const auto nan = hn::BitCast(d, hn::Set(du, 0x7fffffff));
-      return hn::BitCast(du, hn::IfThenElse(hn::IsNaN(value), nan, hn::BitCast(d, rounded)));
+      return hn::BitCast(du, hn::IfThenElse(is_nan(value), nan, hn::BitCast(d, rounded)));
     } else {
       return rounded;
     }
@@ -264,7 +307,7 @@ HWY_INLINE hn::Vec<D> extreme(D, hn::Vec<D> a, hn::Vec<D> b) {
     const auto equal = kLarger ? hn::And(a, b) : hn::Or(a, b);
     const auto ordered = kLarger ? hn::Max(a, b) : hn::Min(a, b);
     const auto number = hn::IfThenElse(hn::Eq(a, b), equal, ordered);
-    return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, number));
+    return hn::IfThenElse(is_nan(a), a, hn::IfThenElse(is_nan(b), b, number));
   } else {
     return kLarger ? hn::Max(a, b) : hn::Min(a, b);
   }

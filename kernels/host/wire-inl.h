@@ -138,8 +138,7 @@ struct Bfloat16Codec : UnsignedCodec<std::uint16_t> {
     if constexpr (!kByChance)
       noise = hn::Add(hn::Set(du, 0x7fff), hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1)));
     const auto nan = hn::Or(bits, hn::Set(du, 0x7fffffffu));
-    const auto word =
-        hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), nan, hn::Add(bits, noise));
+    const auto word = hn::IfThenElse(hn::RebindMask(du, is_nan(value)), nan, hn::Add(bits, noise));
     return hn::ShiftRight<16>(word);
   }
   static HWY_INLINE WireVector decode(WireWords code) {
