@@ -19,10 +19,10 @@ strangers=$(nm -DC --defined-only "$library" | cut -d' ' -f3- |
   grep -vE '^(tutti_|tutti::|(vtable|typeinfo|typeinfo name) for tutti::)' || true)
 [ -z "$strangers" ] || { printf 'not of the API:\n%s\n' "$strangers"; exit 1; }
 nm -D --defined-only "$library" | awk '{print $3}' | grep '^tutti_' | sort >"$work/exported"
-sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' "$source_dir/include/tutti/tutti.h" |
+sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' "$source_dir"/include/tutti/tutti{,_options}.h |
   sort -u >"$work/declared"
 diff "$work/declared" "$work/exported" ||
-  { echo "left: declared in tutti.h, right: exported by the library"; exit 1; }
+  { echo "left: declared in tutti.h and tutti_options.h, right: exported by the library"; exit 1; }
 
 echo "== manual pages"
 pages=$prefix/share/man/man1
@@ -54,6 +54,40 @@ c++ -std=c++20 -Wall -Wextra -Werror "$source_dir/tests/process/consumer/consume
 "$work/consumer_c"
 "$work/consumer_cc"
 pkg-config --modversion tutti
+
+if [ -e "$libdir/libtutti.a" ]; then
+  echo "== the archive"
+  cmake -S "$source_dir/tests/process/consumer" -B "$work/static" -DCMAKE_PREFIX_PATH="$prefix" -DSTATIC=ON \
+    >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+  cmake --build "$work/static" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+  # shellcheck disable=SC2046
+  c++ -std=c++20 "$source_dir/tests/process/consumer/consumer.cc" -o "$work/static_cc" \
+    $(pkg-config --cflags --libs tutti_static)
+  for program in "$work/static/consumer_c" "$work/static/consumer_cc" "$work/static_cc"; do
+    if readelf -d "$program" | grep 'NEEDED.*libtutti'; then exit 1; fi
+    "$program"
+  done
+  # A program's own names are its own: what else the archive shows is weak copies of templates.
+  strangers=$(nm -gC --defined-only "$libdir/libtutti.a" | awk 'NF > 2 && $2 !~ /[VWu]/' | cut -d' ' -f3- |
+    grep -vE '^(tutti_|tutti::|(vtable|typeinfo|typeinfo name) for tutti::)' || true)
+  [ -z "$strangers" ] || { printf 'not of the API:\n%s\n' "$strangers"; exit 1; }
+fi
+
+echo "== examples"
+for project in "$source_dir"/examples/*/CMakeLists.txt; do
+  folder=$(dirname "$project") name=$(basename "$(dirname "$project")")
+  cmake -S "$folder" -B "$work/examples/$name" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" >"$work/configure.log" ||
+    { cat "$work/configure.log"; exit 1; }
+  cmake --build "$work/examples/$name" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
+  # Its first line says how it is run.
+  words=$(sed -n '1s/.*&& tutti run //p' "$project")
+  echo "$name: tutti run $words"
+  # shellcheck disable=SC2086 # Words.
+  (cd "$folder" && "$prefix/bin/tutti" run ${words/build\//$work/examples/$name/}) >"$work/said" 2>&1 ||
+    { cat "$work/said"; exit 1; }
+done
+grep -q 'rank 0: 3 ranks have finished' <("$prefix/bin/tutti" run --no-prefix -n 4 --elastic -- "$work/examples/errors/errors" 2>&1)
 
 echo "== the README's program, and the tutorial's in C"
 # block LANGUAGE PAGE FILE: what the page has for that file.
