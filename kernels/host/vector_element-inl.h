@@ -287,9 +287,11 @@ using Float16Vector = SmallVector<Float16Format, std::uint16_t>;
 
 template <class D>
 HWY_INLINE hn::Vec<D> multiply_vectors(D d, hn::Vec<D> a, hn::Vec<D> b) {
-  if constexpr (sizeof(hn::TFromD<D>) == 1) {
-    // No machine multiplies bytes: widen to 32 bits, of which the lowest 8 are the product's.
-    alignas(64) hn::TFromD<D> x[hn::MaxLanes(D())], y[hn::MaxLanes(D())];
+  using T = hn::TFromD<D>;
+  // No machine multiplies bytes: widen to 32 bits, of which the lowest 8 are the product's. Highway
+  // multiplies 64-bit integers from 1.0 on.
+  if constexpr (sizeof(T) == 1 || (HWY_MAJOR == 0 && sizeof(T) == 8 && !hwy::IsFloat<T>())) {
+    alignas(64) T x[hn::MaxLanes(D())], y[hn::MaxLanes(D())];
     hn::Store(a, d, x);
     hn::Store(b, d, y);
     for (std::size_t i = 0; i < hn::Lanes(d); ++i) x[i] = multiply(x[i], y[i]);
