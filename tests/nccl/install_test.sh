@@ -25,6 +25,19 @@ for name in nccl nccl_static; do
     grep -q "^$gpus GPUs: right$" "$work/said"
   done
 done
+# A C++ program has copies of the same templates.
+cat >"$work/templates.cc" <<'END'
+#include <iostream>
+#include <regex>
+#include <sstream>
+std::string shown = (std::ostringstream() << std::regex_replace(std::to_string(42), std::regex("4"), "5")).str();
+END
+# shellcheck disable=SC2046
+cc -std=c99 -isystem "$cuda" $(pkg-config --cflags nccl_static) -c "$tests/installed.c" -o "$work/installed.o"
+# shellcheck disable=SC2046
+c++ -std=c++20 "$work/templates.cc" "$work/installed.o" -o "$work/both" $(pkg-config --libs nccl_static) -lcudart
+"$tutti" run --simulated-gpus 2 --no-prefix -- "$work/both" | grep -c '^2 GPUs: right$'
+
 strangers=$(nm -g --defined-only "$(pkg-config --variable=libdir nccl)/libnccl_static.a" |
   awk '$2 != "u" && NF == 3 && $3 !~ /^p?nccl/ { print $3 }')
 [ -z "$strangers" ] || { printf 'not of the API:\n%s\n' "$strangers"; exit 1; }

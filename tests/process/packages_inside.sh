@@ -23,15 +23,15 @@ tutti --version
 tutti info | head -n 3
 all_reduce_perf --ranks 2 -b 8 -e 1M -f 16 -c 1
 tutti run -n 2 -- all_gather_perf -b 1K -e 1K -c 1 | grep -c ' 1024 ' >/dev/null
-tutti train --ranks 2 --epochs 2 | tail -n 2
-tutti topo predict --model hgx-h100 --sizes 1M >/dev/null
+tutti train --ranks 2 | tail -n 2
+tutti topo predict --sizes 1M >/dev/null
 [ -s /usr/share/man/man1/tutti-topo.1 ]
 [ -s /usr/share/doc/tutti/TUTORIAL.md ]
 
 echo "== simulated GPUs"
 if compgen -G '/packages/tutti-nccl_*.deb' >/dev/null; then
   install /packages/tutti-nccl_*.deb
-  tutti run --simulated-gpus 2 --no-prefix -- tutti topo show | grep -q H100
+  tutti run --simulated-gpus 2 --no-prefix -- tutti topo show | grep -c 'nvlink x18' >/dev/null
 fi
 
 echo "== programs"
