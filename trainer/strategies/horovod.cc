@@ -42,7 +42,7 @@ class Horovod : public Replica {
       TUTTI_TRY(scratch_, make(Holds::kTransient, size()));
     }
     ready_.assign(units().size(), 0);
-    background_.emplace(*comm_);
+    background_.emplace(*comm_, "background thread");
     thread_ = std::thread([this] { run(); });
     return ok();
   }
