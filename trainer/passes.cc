@@ -6,10 +6,11 @@
 namespace tutti::trainer {
 namespace {
 
-/// Adds the time in which it lives.
+/// Adds the time in which it lives, and leaves a span.
 class Timed {
  public:
-  explicit Timed(double& seconds) : seconds_(seconds) {}
+  Timed(double& seconds, const Spans& spans, const char* what, std::string_view of = {})
+      : span_(spans.begin(what, of)), seconds_(seconds) {}
   ~Timed() {
     seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   }
@@ -17,6 +18,7 @@ class Timed {
   Timed& operator=(const Timed&) = delete;
 
  private:
+  Spans::Span span_;
   double& seconds_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
@@ -106,7 +108,8 @@ Status Passes::forward(Strategy& strategy, const Samples& data, std::span<const 
     tapes_[u].resize(std::max(tapes_[u].size(), slices.size()));
     TUTTI_TRY(const float* parameters, strategy.parameters(u));
     TUTTI_RETURN_IF_ERROR(sum_up(u, parameters, slices, true, sum));
-    const Timed timed(compute_s_);
+    const Timed timed(compute_s_, spans_, training ? "forward" : "evaluate",
+                      network_.units()[u].name);
     if (training && layer.sums() > 0 && !slices.empty())
       layer.update_buffers(forward_sums_[u].data(),
                            buffers_.data() + network_.units()[u].buffers_offset);
@@ -158,7 +161,7 @@ Status Passes::backward_unit(Strategy& strategy, std::size_t unit, std::span<con
   TUTTI_RETURN_IF_ERROR(sum_up(unit, parameters, slices, false, sum));
   TUTTI_TRY(const Strategy::Target target, strategy.gradient(unit));
   {
-    const Timed timed(compute_s_);
+    const Timed timed(compute_s_, spans_, "backward", network_.units()[unit].name);
     if (slices.empty()) {
       if (!target.add) std::fill_n(target.data, size, 0.0F);
     } else if (!target.add) {
@@ -195,18 +198,20 @@ Result<double> Passes::train(Strategy& strategy, const Samples& data, std::span<
   TUTTI_RETURN_IF_ERROR(forward(strategy, data, slices, true, sum, skipped));
   double loss = 0;
   const float scale = strategy.loss_scale();
-  for (std::size_t s = 0; s < slices.size(); ++s) {
-    const Timed timed(compute_s_);
-    std::vector<std::uint8_t> labels;
-    for (std::size_t i = 0; i < slices[s].count; ++i) {
-      const std::uint8_t* label = data.label(slices[s].samples[i]);
-      labels.insert(labels.end(), label, label + data.labels_each);
+  {
+    const Timed timed(compute_s_, spans_, "loss");
+    for (std::size_t s = 0; s < slices.size(); ++s) {
+      std::vector<std::uint8_t> labels;
+      for (std::size_t i = 0; i < slices[s].count; ++i) {
+        const std::uint8_t* label = data.label(slices[s].samples[i]);
+        labels.insert(labels.end(), label, label + data.labels_each);
+      }
+      Tape& last = tapes_.back()[s];
+      last.error = last.output;
+      loss += cross_entropy(last.error.data(), labels.data(), labels.size(), data.classes);
+      if (scale == 1) continue;
+      for (float& slope : last.error) slope *= scale;
     }
-    Tape& last = tapes_.back()[s];
-    last.error = last.output;
-    loss += cross_entropy(last.error.data(), labels.data(), labels.size(), data.classes);
-    if (scale == 1) continue;
-    for (float& slope : last.error) slope *= scale;
   }
   TUTTI_RETURN_IF_ERROR(backward(strategy, slices, sum, skipped));
   return loss;

@@ -9,11 +9,13 @@
 #pragma once
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "trainer/data.h"
 #include "trainer/models/network.h"
 #include "trainer/strategies/strategy.h"
+#include "tutti/spans.h"
 
 namespace tutti::trainer {
 
@@ -30,6 +32,8 @@ class Passes {
   using Sum = std::function<Status(std::span<double>)>;
 
   Passes(const Network& network, Ledger& ledger);
+  /// Where the passes from now on leave their spans.
+  void trace_to(Spans spans) { spans_ = std::move(spans); }
 
   /// Sums the gradient of the loss over the slices; the strategy is called as strategy.h says.
   /// Returns the summed loss. `sum` is for batch normalisation over all ranks; without it a rank
@@ -70,6 +74,7 @@ class Passes {
   std::vector<std::vector<double>> forward_sums_, backward_sums_;  // [unit]
   std::vector<Floats> partial_;  // Gradients of a unit, one for each depth of the tree.
   double compute_s_ = 0;
+  Spans spans_;
 };
 
 }  // namespace tutti::trainer

@@ -27,7 +27,8 @@ double Traffic::bytes_of(const Request& request, std::size_t ranks) {
 }
 
 template <class Call>
-Status Traffic::timed(double bytes, Call call) {
+Status Traffic::timed(std::string_view name, double bytes, Call call) {
+  const auto span = spans_.begin("call", name);
   const auto began = Clock::now();
   Status status = call();
   if (!paused_) add(bytes, seconds(Clock::now() - began));
@@ -35,7 +36,8 @@ Status Traffic::timed(double bytes, Call call) {
 }
 
 Status Traffic::call(const Request& request) {
-  return timed(bytes_of(request, ranks()), [&] { return comm_.call(request); });
+  return timed(to_string(request.collective), bytes_of(request, ranks()),
+               [&] { return comm_.call(request); });
 }
 
 Status Traffic::all_reduce(void* data, std::size_t count, DataType type, ReduceOp op) {
@@ -48,20 +50,21 @@ Status Traffic::all_reduce(void* data, std::size_t count, DataType type, ReduceO
 }
 
 Status Traffic::send(const void* data, std::size_t count, std::size_t to) {
-  return timed(static_cast<double>(count * sizeof(float)), [&] {
+  return timed("send", static_cast<double>(count * sizeof(float)), [&] {
     return comm_.send(data, count, DataType::kFloat32, Rank{static_cast<int>(to)});
   });
 }
 
 Status Traffic::recv(void* data, std::size_t count, std::size_t from) {
-  return timed(
-      0, [&] { return comm_.recv(data, count, DataType::kFloat32, Rank{static_cast<int>(from)}); });
+  return timed("recv", 0, [&] {
+    return comm_.recv(data, count, DataType::kFloat32, Rank{static_cast<int>(from)});
+  });
 }
 
 Status Traffic::exchange(std::span<const Message> out, std::span<const Message> in) {
   double bytes = 0;
   for (const Message& message : out) bytes += static_cast<double>(message.count * sizeof(float));
-  return timed(bytes, [&]() -> Status {
+  return timed("exchange", bytes, [&]() -> Status {
     Group group;
     Status first;
     const auto note = [&](const Result<Work>& work) {
@@ -82,6 +85,7 @@ Status Traffic::exchange(std::span<const Message> out, std::span<const Message> 
 
 Result<Pending> Traffic::start(const Request& request) {
   Pending pending;
+  pending.collective_ = request.collective;
   pending.began_ = Clock::now();
   pending.ended_ = std::make_shared<std::atomic<Clock::rep>>(0);
   TUTTI_TRY(pending.work_, comm_.start(request));
@@ -94,6 +98,7 @@ Result<Pending> Traffic::start(const Request& request) {
 }
 
 Status Traffic::wait(Pending& pending) {
+  const auto span = spans_.begin("wait for", to_string(pending.collective_));
   const auto began = Clock::now();
   TUTTI_RETURN_IF_ERROR(pending.work_.wait());
   const auto now = Clock::now();

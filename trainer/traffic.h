@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "tutti/communicator.h"
+#include "tutti/spans.h"
 
 namespace tutti::trainer {
 
@@ -25,6 +27,7 @@ class Pending {
  private:
   friend class Traffic;
   using Clock = std::chrono::steady_clock;
+  Collective collective_ = Collective::kAllReduce;
   Work work_;
   Clock::time_point began_{};
   std::shared_ptr<std::atomic<Clock::rep>> ended_;  // 0: not yet.
@@ -37,10 +40,12 @@ struct Message {
   std::size_t peer = 0;
 };
 
-/// The calls of one rank's strategy. Threads as of Communicator.
+/// The calls of one rank's strategy. One thread at a time.
 class Traffic {
  public:
-  explicit Traffic(Communicator& comm) : comm_(comm) {}
+  /// `row`: where its spans stand in a trace.
+  explicit Traffic(Communicator& comm, std::string_view row = "trainer")
+      : comm_(comm), spans_(comm, row) {}
 
   Communicator& communicator() { return comm_; }
   std::size_t ranks() const { return static_cast<std::size_t>(comm_.rank_count()); }
@@ -72,15 +77,18 @@ class Traffic {
     busy_s_ += exposed_seconds;
     exposed_s_ += exposed_seconds;
   }
+  /// What this rank does, in the trace of its calls. For the thread that makes the calls.
+  const Spans& spans() const { return spans_; }
   /// What a call sends on each of `ranks`.
   static double bytes_of(const Request& request, std::size_t ranks);
 
  private:
   using Clock = std::chrono::steady_clock;
   template <class Call>
-  Status timed(double bytes, Call call);
+  Status timed(std::string_view name, double bytes, Call call);
 
   Communicator& comm_;
+  Spans spans_;
   double bytes_ = 0, busy_s_ = 0, exposed_s_ = 0;
   Clock::time_point busy_until_{};
   bool paused_ = false;

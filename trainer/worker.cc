@@ -36,6 +36,7 @@ Status Worker::use(Communicator& comm) {
   strategy_.reset();
   bytes_ = bytes();
   traffic_.emplace(comm);
+  passes_.trace_to(traffic_->spans());
   TUTTI_TRY(auto strategy, make_strategy({*traffic_, network_, memory_, options_.strategy}));
   std::vector<float> first(network_.size());
   network_.initialise(options_.seed, first.data());
@@ -181,6 +182,7 @@ Status Worker::step(std::size_t first, std::size_t last, double rate) {
   StepInfo info{.number = turn_ / turns() * steps() + turn_ % turns() + 1,
                 .rate = rate,
                 .labels = (last - first) * data_.train.labels_each};
+  const auto span = traffic_->spans().begin("step", std::to_string(info.number));
   TUTTI_RETURN_IF_ERROR(strategy_->begin_step(passes_.buffers()));
   for (std::size_t b = 0; b < batches; ++b) {
     const std::size_t begin = first + b * options_.batch;
@@ -193,13 +195,17 @@ Status Worker::step(std::size_t first, std::size_t last, double rate) {
               passes_.train(*strategy_, data_.train, slices, sum_of_ranks(), skipped));
     loss_ += loss;
   }
-  TUTTI_RETURN_IF_ERROR(strategy_->step(info));
+  {
+    const auto optimiser = traffic_->spans().begin("optimiser");
+    TUTTI_RETURN_IF_ERROR(strategy_->step(info));
+  }
   ++steps_done_;
   steps_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return ok();
 }
 
 Result<Epoch> Worker::evaluate() {
+  const auto span = traffic_->spans().begin("evaluation");
   Communicator& comm = traffic_->communicator();
   const auto [begin, end] = part_of(data_.test.size(), traffic_->ranks(), traffic_->me());
   std::vector<std::size_t> samples(end - begin);

@@ -6,23 +6,45 @@
 //   sent: as by the asynchronous parameter server; a server also holds w_old of each worker
 //
 // Zheng et al.: Asynchronous Stochastic Gradient Descent with Delay Compensation, 2017.
-#include "trainer/strategies/ps.h"
+#include <algorithm>
+
+#include "trainer/strategies/async_ps.h"
 
 namespace tutti::trainer {
 namespace {
 
-class DelayCompensated : public ParameterServer {
+class DelayCompensated : public AsyncServer {
  public:
-  explicit DelayCompensated(const Setup& setup) : ParameterServer(setup, Mode::kAsynchronous) {}
+  using AsyncServer::AsyncServer;
 
- protected:
-  bool compensates() const override { return true; }
-  void compensate(float* gradient, const float* weights, const float* old,
-                  std::size_t size) const override {
-    const auto lambda = static_cast<float>(options().delay_lambda);
-    for (std::size_t i = 0; i < size; ++i)
-      gradient[i] += lambda * gradient[i] * gradient[i] * (weights[i] - old[i]);
+  Status begin(std::span<const float> weights) override {
+    TUTTI_RETURN_IF_ERROR(AsyncServer::begin(weights));
+    if (!serves()) return ok();
+    for (std::size_t w = 0; w < workers(); ++w) {
+      TUTTI_TRY(Floats given, make(Holds::kParameters, weights_.size()));
+      given_.push_back(std::move(given));
+      gives(w);
+    }
+    return ok();
   }
+  Status restored() override {
+    for (std::size_t w = 0; w < given_.size(); ++w) gives(w);
+    return AsyncServer::restored();
+  }
+
+ private:
+  void compensate(std::size_t worker) override {
+    const auto lambda = static_cast<float>(options().delay_lambda);
+    const float *now = weights_.data(), *old = given_[worker].data();
+    float* g = gradient_.data();
+    for (std::size_t i = 0; i < gradient_.size(); ++i)
+      g[i] += lambda * g[i] * g[i] * (now[i] - old[i]);
+  }
+  void gives(std::size_t worker) override {
+    std::copy_n(weights_.data(), weights_.size(), given_[worker].data());
+  }
+
+  std::vector<Floats> given_;  // By worker: the weights that it has.
 };
 
 }  // namespace

@@ -6,9 +6,7 @@
 //
 // Sergeev, Del Balso: Horovod: fast and easy distributed deep learning in TensorFlow, 2018.
 //
-// A new gradient is negotiated: rank 0 gathers what each rank has ready, and answers with what all
-// have. From then on it has a place in the response cache, which is the same on all ranks, and one
-// bit of an all-reduce by `and` says whether it is ready everywhere.
+// How ranks find out what is ready everywhere is in response_cache.h.
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -17,15 +15,14 @@
 
 #include "trainer/strategies/adasum.h"
 #include "trainer/strategies/replica.h"
+#include "trainer/strategies/response_cache.h"
 
 namespace tutti::trainer {
 namespace {
 
-constexpr std::size_t kBits = 64;
-
 class Horovod : public Replica {
  public:
-  using Replica::Replica;
+  explicit Horovod(const Setup& setup) : Replica(setup), cache_(units()) {}
   ~Horovod() override {
     {
       const std::scoped_lock lock(mutex_);
@@ -45,7 +42,7 @@ class Horovod : public Replica {
       TUTTI_TRY(scratch_, make(Holds::kTransient, size()));
     }
     ready_.assign(units().size(), 0);
-    cached_.assign(units().size(), 0);
+    background_.emplace(*comm_, "background thread");
     thread_ = std::thread([this] { run(); });
     return ok();
   }
@@ -69,13 +66,14 @@ class Horovod : public Replica {
     changed_.wait(lock, [this] { return !works_; });
     if (!status_) return Error(status_.error());
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
-    traffic().add(std::exchange(bytes_, 0), waited.count());
+    const double sent = background_->bytes();
+    traffic().add(sent - std::exchange(counted_, sent), waited.count());
     return update(info.number, info.rate,
                   options().adasum ? info.labels / traffic().ranks() : info.labels);
   }
 
   std::string note() const override {
-    return std::to_string(cycles_) + " cycles, " + std::to_string(negotiations_) +
+    return std::to_string(cycles_) + " cycles, " + std::to_string(cache_.negotiations()) +
            " negotiations, " + std::to_string(fusions_) + " fused calls";
   }
 
@@ -99,58 +97,14 @@ class Horovod : public Replica {
   }
 
   Status cycle() {
-    Traffic traffic(*comm_);
     std::vector<char> mine;
     {
       const std::scoped_lock lock(mutex_);
       mine = ready_;
     }
     ++cycles_;
-    // Bit u: ready, and in the cache. The last word: nothing is ready that is not in it.
-    std::vector<std::uint64_t> bits(units().size() / kBits + 2);
-    bits.back() = ~std::uint64_t{0};
-    for (std::size_t u = 0; u < mine.size(); ++u) {
-      if (mine[u] != 0 && cached_[u] != 0) bits[u / kBits] |= std::uint64_t{1} << u % kBits;
-      if (mine[u] != 0 && cached_[u] == 0) bits.back() = 0;
-    }
-    TUTTI_RETURN_IF_ERROR(
-        traffic.all_reduce(bits.data(), bits.size(), DataType::kUint64, ReduceOp::kAnd));
-    std::vector<char> all(mine.size());
-    for (std::size_t u = 0; u < mine.size(); ++u)
-      all[u] = static_cast<char>(bits[u / kBits] >> u % kBits & 1U);
-    if (bits.back() == 0) TUTTI_RETURN_IF_ERROR(negotiate(traffic, mine, all));
-    TUTTI_RETURN_IF_ERROR(reduce(traffic, all));
-    const std::scoped_lock lock(mutex_);
-    bytes_ += traffic.bytes();
-    return ok();
-  }
-
-  /// Adds to `all` what is new and ready on all ranks. A number for each unit: 0, or its size.
-  Status negotiate(Traffic& traffic, const std::vector<char>& mine, std::vector<char>& all) {
-    ++negotiations_;
-    std::vector<std::uint64_t> asked(mine.size()), asked_by_all(mine.size() * traffic.ranks());
-    for (std::size_t u = 0; u < mine.size(); ++u)
-      asked[u] = mine[u] != 0 && cached_[u] == 0 ? units()[u].size : 0;
-    Request request{.collective = Collective::kGather,
-                    .input = asked.data(),
-                    .output = asked_by_all.data(),
-                    .count = asked.size(),
-                    .type = DataType::kUint64,
-                    .root = Rank{0}};
-    TUTTI_RETURN_IF_ERROR(traffic.call(request));
-    for (std::size_t u = 0; u < asked.size() && traffic.me() == 0; ++u) {
-      for (std::size_t r = 0; r < traffic.ranks(); ++r)
-        asked[u] = asked_by_all[r * asked.size() + u] == asked[u] ? asked[u] : 0;
-    }
-    request.collective = Collective::kBroadcast;
-    request.output = asked.data();
-    TUTTI_RETURN_IF_ERROR(traffic.call(request));
-    for (std::size_t u = 0; u < asked.size(); ++u) {
-      if (asked[u] == 0) continue;
-      cached_[u] = 1;
-      all[u] = 1;
-    }
-    return ok();
+    TUTTI_TRY(const auto all, cache_.agree(*background_, mine));
+    return reduce(*background_, all);
   }
 
   /// Reduces these units, as many in one call as the fusion buffer takes, and at least one.
@@ -187,14 +141,15 @@ class Horovod : public Replica {
   }
 
   std::optional<Communicator> comm_;
+  std::optional<Traffic> background_;  // The thread's; looked at while it sleeps, as the figures.
   Floats fused_, scratch_;
-  std::vector<char> cached_;
-  std::uint64_t cycles_ = 0, negotiations_ = 0, fusions_ = 0;  // Read while the thread sleeps.
-  std::mutex mutex_;                                           // Guards what is below.
+  ResponseCache cache_;
+  std::uint64_t cycles_ = 0, fusions_ = 0;
+  double counted_ = 0;  // Bytes of `background_` that were added to the trainer's.
+  std::mutex mutex_;    // Guards what is below.
   std::condition_variable changed_;
   std::vector<char> ready_;
   std::size_t left_ = 0;
-  double bytes_ = 0;
   bool works_ = false, stops_ = false;
   Status status_;
   std::thread thread_;

@@ -1,20 +1,16 @@
-// Parameter server, synchronous or asynchronous (ps.h).
+// Parameter server (ps.h).
 //
-//   worker r: sends g_r, gets w       server: w = update(w, 1/B sum of g_r), or for each g_r alone
+//   worker r: sends g_r, gets w          server: w = update(w, 1/B sum of g_r)
 //   sent in each step: S on a worker, S * workers / servers on a server
 //   held: parameters and gradients on a worker; parameters, a gradient of each worker, and the
 //   optimiser on a server, of its part
 //
-// Li et al.: Scaling Distributed Machine Learning with the Parameter Server, 2014. Bounded
-// staleness: Ho et al.: More Effective Distributed ML via a Stale Synchronous Parallel Parameter
-// Server, 2013.
+// Li et al.: Scaling Distributed Machine Learning with the Parameter Server, 2014.
 #include "trainer/strategies/ps.h"
 
 #include <algorithm>
 
 namespace tutti::trainer {
-
-ParameterServer::ParameterServer(const Setup& setup, Mode mode) : Strategy(setup), mode_(mode) {}
 
 std::size_t ParameterServer::servers() const {
   const std::size_t ranks = traffic().ranks();
@@ -46,17 +42,6 @@ Status ParameterServer::begin(std::span<const float> weights) {
                     gradient_.data() + begin - mine.begin});
   }
   TUTTI_TRY(updater_, Updater::make(options().optimiser, setup_.ledger, runs, units().size()));
-  for (std::size_t w = 0; w < workers(); ++w) {
-    TUTTI_TRY(Floats inbox, make(Holds::kGradients, mine.size));
-    inbox_.push_back(std::move(inbox));
-    if (!compensates()) continue;
-    TUTTI_TRY(Floats given, make(Holds::kParameters, mine.size));
-    std::copy_n(weights_.data(), mine.size, given.data());
-    given_.push_back(std::move(given));
-  }
-  clocks_.assign(workers(), 0);
-  versions_.assign(workers(), 0);
-  waits_.assign(workers(), 0);
   return ok();
 }
 
@@ -82,14 +67,10 @@ Status ParameterServer::work() {
 }
 
 Status ParameterServer::serve(const StepInfo& info) {
-  if (mode_ == Mode::kSynchronous) return serve_all(info);
-  // As many messages as workers in each step: by the end of an epoch, all of them.
-  for (std::size_t message = 0; message < workers(); ++message)
-    TUTTI_RETURN_IF_ERROR(serve_next(info, message));
-  return ok();
-}
-
-Status ParameterServer::serve_all(const StepInfo& info) {
+  while (inbox_.size() < workers()) {
+    TUTTI_TRY(Floats inbox, make(Holds::kGradients, gradient_.size()));
+    inbox_.push_back(std::move(inbox));
+  }
   for (std::size_t w = 0; w < workers(); ++w)
     TUTTI_RETURN_IF_ERROR(traffic().recv(inbox_[w].data(), inbox_[w].size(), w));
   // A balanced tree, as the library's: the bits are those of an all-reduce.
@@ -100,48 +81,10 @@ Status ParameterServer::serve_all(const StepInfo& info) {
     }
   }
   std::copy_n(inbox_[0].data(), inbox_[0].size(), gradient_.data());
-  ++version_;
   TUTTI_RETURN_IF_ERROR(
       updater_.update({info.number, info.rate, 1.0 / static_cast<double>(info.labels)}));
-  for (std::size_t w = 0; w < workers(); ++w) TUTTI_RETURN_IF_ERROR(answer(w));
+  for (std::size_t w = 0; w < workers(); ++w) TUTTI_RETURN_IF_ERROR(send_weights(w));
   return ok();
-}
-
-/// One gradient, of the worker that is first; so many have come in this step.
-Status ParameterServer::serve_next(const StepInfo& info, std::size_t message) {
-  Communicator& comm = traffic().communicator();
-  Rank from;
-  TUTTI_TRY(auto work,
-            comm.start_recv_any(gradient_.data(), gradient_.size(), DataType::kFloat32, from));
-  TUTTI_RETURN_IF_ERROR(work.wait());
-  const auto worker = static_cast<std::size_t>(from.value);
-  if (worker >= workers())
-    return Error{Code::kInternal, "a server got a gradient from a server", comm.rank(), from};
-  oldest_ = std::max(oldest_, version_ - versions_[worker]);
-  if (compensates())
-    compensate(gradient_.data(), weights_.data(), given_[worker].data(), gradient_.size());
-  ++version_;
-  // N updates for each step of the others: each changes the weights by its share.
-  const auto n = static_cast<double>(workers());
-  TUTTI_RETURN_IF_ERROR(updater_.update({(info.number - 1) * workers() + message + 1, info.rate / n,
-                                         n / static_cast<double>(info.labels)}));
-  ++clocks_[worker];
-  waits_[worker] = 1;
-  // Workers that are not too far ahead of the slowest get weights. They may have waited for this.
-  const std::uint64_t slowest = *std::min_element(clocks_.begin(), clocks_.end());
-  for (std::size_t w = 0; w < workers(); ++w) {
-    if (waits_[w] == 0 || clocks_[w] > slowest + static_cast<std::uint64_t>(options().staleness))
-      continue;
-    waits_[w] = 0;
-    TUTTI_RETURN_IF_ERROR(answer(w));
-  }
-  return ok();
-}
-
-Status ParameterServer::answer(std::size_t worker) {
-  versions_[worker] = version_;
-  if (compensates()) std::copy_n(weights_.data(), weights_.size(), given_[worker].data());
-  return traffic().send(weights_.data(), weights_.size(), worker);
 }
 
 /// All ranks get all weights. Collective.
@@ -161,7 +104,6 @@ Status ParameterServer::hand_out(float* whole) {
 }
 
 Status ParameterServer::begin_evaluation() {
-  TUTTI_RETURN_IF_ERROR(traffic().all_reduce(&oldest_, 1, DataType::kUint64, ReduceOp::kMax));
   TUTTI_TRY(evaluated_, make(Holds::kTransient, setup_.network.size()));
   return hand_out(evaluated_.data());
 }
@@ -175,24 +117,14 @@ std::vector<Piece> ParameterServer::pieces() {
   return serves() ? updater_.pieces(Held::kInParts) : std::vector<Piece>{};
 }
 
-Status ParameterServer::restored() {
-  TUTTI_RETURN_IF_ERROR(hand_out(serves() ? rest_.data() : weights_.data()));
-  for (Floats& given : given_) std::copy_n(weights_.data(), weights_.size(), given.data());
-  return ok();
-}
+Status ParameterServer::restored() { return hand_out(serves() ? rest_.data() : weights_.data()); }
 
 std::string ParameterServer::note() const {
-  std::string ranks =
-      std::to_string(workers()) + " workers, " + std::to_string(servers()) + " servers";
-  if (mode_ == Mode::kSynchronous) return ranks;
-  return ranks + ", gradients at most " + std::to_string(oldest_) + " updates old";
+  return std::to_string(workers()) + " workers, " + std::to_string(servers()) + " servers";
 }
 
 std::unique_ptr<Strategy> make_ps(const Setup& setup) {
-  return std::make_unique<ParameterServer>(setup, ParameterServer::Mode::kSynchronous);
-}
-std::unique_ptr<Strategy> make_async_ps(const Setup& setup) {
-  return std::make_unique<ParameterServer>(setup, ParameterServer::Mode::kAsynchronous);
+  return std::make_unique<ParameterServer>(setup);
 }
 
 }  // namespace tutti::trainer

@@ -15,10 +15,17 @@
 #include "base/fd.h"
 #include "base/fork.h"
 #include "exec/flight/reader.h"
+#include "exec/flight/spans.h"
 #include "exec/flight/trace_file.h"
 
 namespace tutti::exec::flight {
 namespace {
+
+/// A recorder whose calls are still to be added to a trace, and what the program adds to them.
+struct TracedRecorder {
+  Recorder* recorder;
+  std::vector<std::shared_ptr<Spans::Buffer>> rows;
+};
 
 /// This process's memfd.
 struct File {
@@ -26,8 +33,8 @@ struct File {
   Fd fd;
   FileHead<Word>* head = nullptr;
   std::bitset<kTracks> used;
-  std::uint64_t serial = 0;       // The last one given.
-  std::vector<Recorder*> traced;  // Those whose calls are still to be added to a trace.
+  std::uint64_t serial = 0;  // The last one given.
+  std::vector<TracedRecorder> traced;
 };
 File& file() {
   static auto* const instance = new File();  // Never destroyed: threads may outlive main.
@@ -97,28 +104,42 @@ struct Traced {
     if (recorder.trace_.empty()) return;
     static const bool registered = std::atexit(write_all) == 0;
     static_cast<void>(registered);
-    file().traced.push_back(&recorder);
+    file().traced.push_back({&recorder, {}});
   }
   static void write(Recorder& recorder) noexcept {
+    TracedRecorder traced{nullptr, {}};
     {
       const std::lock_guard lock(file().mutex);
-      if (std::erase(file().traced, &recorder) == 0) return;
+      const auto found = find(recorder);
+      if (found == file().traced.end()) return;
+      traced = std::move(*found);
+      file().traced.erase(found);
     }
     // No lock: nobody else ends this recorder, and a file may take long.
-    add(recorder);
+    add(traced);
+  }
+  static std::vector<TracedRecorder>::iterator find(const Recorder& recorder) {
+    return std::ranges::find(file().traced, &recorder, &TracedRecorder::recorder);
   }
 
  private:
-  static void add(Recorder& recorder) noexcept {
-    const auto track = read_own(recorder);
-    if (track) add_to_trace(*track, recorder.trace_);
+  static void add(const TracedRecorder& traced) noexcept {
+    const auto track = read_own(*traced.recorder);
+    if (track) add_to_trace(*track, traced.rows, traced.recorder->trace_);
   }
   static void write_all() {
     // With the lock none of them is destroyed.
     const std::lock_guard lock(file().mutex);
-    for (Recorder* recorder : std::exchange(file().traced, {})) add(*recorder);
+    for (const TracedRecorder& traced : std::exchange(file().traced, {})) add(traced);
   }
 };
+
+std::shared_ptr<Spans::Buffer> add_row(const Recorder& recorder, std::string_view name) {
+  const std::lock_guard lock(file().mutex);
+  const auto found = Traced::find(recorder);
+  if (found == file().traced.end()) return nullptr;
+  return found->rows.emplace_back(std::make_shared<Spans::Buffer>(name));
+}
 
 Recorder::Recorder(const About& about)
     : owner_(getpid()), folder_(about.folder), trace_(about.trace), memory_(claim(place_)) {

@@ -14,8 +14,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Threads of messages are numbered from here on.
-constexpr int kMessages = 1 << 16;
+// Threads of messages are numbered from here on, and those of each row of spans from the next
+// multiples.
+constexpr int kMessages = 1 << 16, kMostRows = 1 << 10;
 
 double micros(std::int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
@@ -117,6 +118,25 @@ Events events_of(const SeenTrack& track, std::int64_t now_ns, std::int64_t shift
                              fmt::format("rank {}, messages", track.rank)));
   for (std::size_t at = 0; at < track.entries.size(); ++at) {
     if (track.entries[at].begin_ns != 0) events.push_back(slice(track, at, now_ns, shift_ns));
+  }
+  return events;
+}
+
+Events events_of(const SeenTrack& track, std::size_t index, const SpanRow& row,
+                 std::int64_t shift_ns) {
+  const std::uint64_t process = process_of(track);
+  const int thread = kMessages * (2 + static_cast<int>(index % kMostRows)) + track.rank;
+  Events events{
+      name_of("thread_name", process, thread, fmt::format("rank {}, {}", track.rank, row.name))};
+  for (const SeenSpan& span : row.spans) {
+    events.push_back({{"ph", "X"},
+                      {"name", span.name},
+                      {"cat", "program"},
+                      {"pid", process},
+                      {"tid", thread},
+                      {"ts", micros(span.begin_ns + shift_ns)},
+                      {"dur", micros(std::max<std::int64_t>(span.end_ns - span.begin_ns, 0))},
+                      {"args", {{"rank", track.rank}}}});
   }
   return events;
 }

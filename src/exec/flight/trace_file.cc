@@ -184,11 +184,18 @@ Result<Events> TraceFile::events_if_all(const std::string& communicator, int ran
   return events;
 }
 
-Status add(const SeenTrack& track, const std::string& path) {
+using Rows = std::span<const std::shared_ptr<Spans::Buffer>>;
+
+Status add(const SeenTrack& track, Rows rows, const std::string& path) {
   TUTTI_TRY(TraceFile file, TraceFile::open(path));
   const std::string communicator =
       fmt::format("{:016x}{:016x}", track.communicator[0], track.communicator[1]);
-  const Events events = events_of(track, track.seen_ns, track.ahead_ns - file.base_ns());
+  const std::int64_t shift_ns = track.ahead_ns - file.base_ns();
+  Events events = events_of(track, track.seen_ns, shift_ns);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (auto& event : events_of(track, i, rows[i]->read(), shift_ns))
+      events.push_back(std::move(event));
+  }
   ordered_json head{{"ph", "M"}, {"name", "tutti_rank"}, {"pid", 0}, {"tid", 0}};
   head["args"] = {{"communicator", communicator}, {"rank", track.rank}};
   TUTTI_RETURN_IF_ERROR(file.add(head, events));
@@ -201,8 +208,8 @@ Status add(const SeenTrack& track, const std::string& path) {
 
 }  // namespace
 
-void add_to_trace(const SeenTrack& track, const std::string& path) noexcept {
-  const Status status = walled("trace", [&] { return add(track, path); });
+void add_to_trace(const SeenTrack& track, Rows rows, const std::string& path) noexcept {
+  const Status status = walled("trace", [&] { return add(track, rows, path); });
   if (status) return;
   (void)walled("trace", [&] {
     log::warn(log::Part::kCalls, "{}; the calls of rank {} are not in it", status.error().what,

@@ -7,14 +7,19 @@
 // reads the others' events and adds the arrows between them. A file that is older than this process
 // is of an earlier run and is replaced.
 #pragma once
+#include <memory>
+#include <span>
 #include <string>
 
 #include "exec/flight/reader.h"
+#include "exec/flight/spans.h"
 
 namespace tutti::exec::flight {
 
-/// Adds a rank's calls to the file. Never throws: what fails is logged. Any thread.
-void add_to_trace(const SeenTrack& track, const std::string& path) noexcept;
+/// Adds a rank's calls and the program's rows to the file. Never throws: what fails is logged. Any
+/// thread.
+void add_to_trace(const SeenTrack& track, std::span<const std::shared_ptr<Spans::Buffer>> rows,
+                  const std::string& path) noexcept;
 
 /// A forked child begins: files that its parent has written are of an earlier run.
 void begin_traces_anew();
