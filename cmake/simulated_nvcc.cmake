@@ -4,14 +4,14 @@
 set(parts ${PROJECT_SOURCE_DIR}/simt/nvcc)
 # What a program's source includes: the language, and what its functions call.
 set(TUTTI_SIMT_NVCC_INCLUDES language.h engine.h prim.h variables.h nvcc/prelude.h nvcc/launch.h
-  nvcc/functions.h nvcc/atomics.h)
+  nvcc/functions.h nvcc/atomics.h nvcc/ptx.h)
 
 # `folder`: the simulated libraries' folder; `headers`: where include/tutti is, from its folder cuda.
 function(tutti_simulated_nvcc folder headers)
   set(TUTTI_SIMT_NVCC_HEADERS ${headers})
   configure_file(${parts}/nvcc.in ${folder}/cuda/bin/nvcc @ONLY
     FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-  foreach(name merge options source translate)
+  foreach(name merge options ptx source translate)
     configure_file(${parts}/${name}.py ${folder}/cuda/nvcc/${name}.py COPYONLY)
   endforeach()
   foreach(name ${TUTTI_SIMT_NVCC_INCLUDES})

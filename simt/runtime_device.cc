@@ -312,8 +312,17 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
                                 void** arguments) {
-  return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, arguments,
-                          config->dynamicSmemBytes, config->stream);
+  bool cooperative = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const cudaLaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id == cudaLaunchAttributeClusterDimension &&
+        attribute.val.clusterDim.x * attribute.val.clusterDim.y * attribute.val.clusterDim.z > 1)
+      return failed(cudaErrorNotSupported);  // Blocks of a cluster reach each other's memory.
+    cooperative |= attribute.id == cudaLaunchAttributeCooperative && attribute.val.cooperative != 0;
+  }
+  auto* const launch = cooperative ? &cudaLaunchCooperativeKernel : &cudaLaunchKernel;
+  return launch(kernel, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
+                config->stream);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                                         std::size_t shared_bytes, cudaStream_t stream) {

@@ -63,7 +63,9 @@ def merge(host, device):
         begin, end = host.tokens[function.body[0]].begin, host.tokens[function.body[1]].end
         theirs = body(device, other)
         if "__host__" in function.kinds:
-            theirs = (f"{{ if (!__builtin_is_constant_evaluated() && ::tutti::simt::current != nullptr) {theirs} "
+            constant = "constexpr" in {token.text for token in host.tokens[function.start:function.name]}
+            asked = "!__builtin_is_constant_evaluated() && " if constant else ""
+            theirs = (f"{{ if ({asked}::tutti::simt::current != nullptr) {theirs} "
                       f"else {body(host, function)} }}")
         file, line = host.source.where(end)
         replaced.append((begin, end, theirs + f'\n# {line} "{file}"\n'))

@@ -15,6 +15,7 @@
 #include "simt/nvcc/atomics.h"
 #include "simt/nvcc/functions.h"
 #include "simt/nvcc/launch.h"
+#include "simt/nvcc/ptx.h"
 
 #undef __global__
 #undef __device__

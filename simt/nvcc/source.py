@@ -43,10 +43,12 @@ class Source:
             if not system or WORDS.search(self.text, begin, end):
                 self._tokenize_part(begin, end)
             if marker:
-                begin, system = marker.end(), " 3" in marker[3]
-                self.markers.append((begin, int(marker[1]), marker[2], " 1" in marker[3]))
-                if not marker[2].startswith("<"):
-                    self.files[marker[2]] = system
+                begin, entered = marker.end(), " 1" in marker[3]
+                self.markers.append((begin, int(marker[1]), marker[2], entered))
+                # Elsewhere the flag 3 is also that of a system's macro in a user's file.
+                if marker[2] not in self.files:
+                    self.files[marker[2]] = (entered and " 3" in marker[3]) or marker[2].startswith("<")
+                system = self.files[marker[2]]
 
     def _tokenize_part(self, begin, end):
         for found in TOKEN.finditer(self.text, begin, end):

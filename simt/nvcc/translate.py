@@ -1,6 +1,7 @@
 """CUDA C++ to C++ (simt/nvcc/launch.h): kernels, launches, shared memory, variables of devices."""
 import re
 
+import ptx
 from source import Source
 
 FUNCTIONS = {"__global__", "__device__", "__host__"}
@@ -27,6 +28,7 @@ HEADERS = [(re.compile(r".*/cooperative_groups(\.h|/.*)"), "cooperative groups")
            (re.compile(r".*/cuda_pipeline\w*\.h|.*/cuda/(pipeline|barrier)"), "asynchronous copies of kernels"),
            (re.compile(r".*/curand_\w*kernel\w*\.h"), "cuRAND's functions for kernels"),
            (re.compile(r".*/(thrust|cub)/.*"), "Thrust and CUB")]
+NO = "simulated GPUs do not have "
 SIMT = "::tutti::simt::nvcc::"
 
 
@@ -48,18 +50,21 @@ class Translation:
         self.separate = separate  # -rdc=true: variables and functions of devices have external linkage.
         self.errors, self.functions, self.edits = [], [], []
         self.bounds, self.externs, self.seen = {}, set(), set()
+        for what, at in unsupported_headers(self.source):
+            self._fail(what, at)
+        if self.errors:
+            return
         self._declarations()
         self._launches()
         for function in self.functions:
             if function.on_device and function.body:
                 self._check_body(function)
-        self._check_headers()
 
     # Edits.
     def _fail(self, what, at):
         if isinstance(at, int):
             at = self.source.where(self.tokens[at].begin)
-        self.errors.append((*at, "simulated GPUs do not have " + what))
+        self.errors.append((*at, NO + what))
 
     def _replace(self, first, last, text):
         """Tokens from `first` to before `last` become `text`; their newlines stay."""
@@ -84,14 +89,6 @@ class Translation:
             parts += [self.source.text[at:first], text]
             at = last
         return "".join(parts) + self.source.text[at:end]
-
-    def _check_headers(self):
-        said = set()
-        for begin, _, file, entered in self.source.markers:
-            for pattern, what in HEADERS:
-                if entered and self.source.files.get(file) and what not in said and pattern.fullmatch(file):
-                    said.add(what)
-                    self._fail(what, self.source.includer(begin))
 
     # Declarations.
     def _declarations(self):
@@ -421,34 +418,73 @@ class Translation:
     # What is in the bodies of kernels and of device functions.
     def _check_body(self, function):
         first, last = function.body
+        ends = set()  # What ends a do.
         for i in range(first + 1, last):
             token = self.tokens[i]
+            if token.text == "do":
+                ends.add(self._after_statement(i + 1))
             if token.kind != "word" or i in self.seen:
                 continue
             self.seen.add(i)
             following = self.tokens[i + 1].text
             if token.text in ("asm", "__asm__", "__asm"):
-                self._check_asm(i)
+                self._assembly(i)
             elif following in ("(", "<", "::"):
                 for pattern, what in UNSUPPORTED:
                     if pattern.fullmatch(token.text):
                         self._fail(what, i)
                         break
-            if token.text == "while" and following == "(":
+            if token.text == "while" and following == "(" and i not in ends:
                 self._loop(i)
 
-    def _check_asm(self, i):
-        j = i + 1
-        while self.tokens[j].text != "(":
-            j += 1
-        if self.tokens[j + 1].text != '""':  # An empty one keeps the compiler from moving accesses.
-            self._fail("inline PTX", i)
+    def _assembly(self, i):
+        """Inline PTX: a few instructions become C++."""
+        opening = i + 1
+        while self.tokens[opening].text != "(":
+            opening += 1
+        close, parts = self.source.match[opening], [[]]
+        j = opening + 1
+        while j < close:
+            if self.tokens[j].text in (":", "::"):
+                parts += [[]] * (len(self.tokens[j].text) - 1) + [[]]
+            end = self.source.match.get(j, j) + 1
+            if self.tokens[j].text not in (":", "::"):
+                parts[-1] = parts[-1] + list(range(j, end))
+            j = end
+        template = "".join(self.tokens[j].text[1:-1] for j in parts[0] if self.tokens[j].kind == "string")
+        if not template:
+            return  # An empty one keeps the compiler from moving accesses.
+        template = re.sub(r"\\[nt]", " ", template).replace("%%", "%")
+        operands = []
+        for part in parts[1:3]:
+            operands += [self._text(j + 1, self.source.match[j])
+                         for j in part if self.tokens[j].text == "(" and self.tokens[j - 1].kind == "string"]
+        translated = ptx.translate(template, operands)
+        if translated is None:
+            self._fail(f"inline PTX but the simplest: {' '.join(template.split())}", i)
+        else:
+            self._replace(i, close + 1, translated)
+
+    def _after_statement(self, i):
+        while self.tokens[i].text not in (";", "{"):
+            i = self.source.match.get(i, i) + 1 if self.tokens[i].text in CLOSERS else i + 1
+        return self.source.match.get(i, i) + 1
 
     def _loop(self, i):
         """A loop without a body waits: other threads of the block get their turn."""
         close = self.source.match[i + 1]
         text = self.tokens[close + 1].text
-        if text == ";" and self.tokens[i - 1].text != "}":
+        if text == ";":
             self._replace(close + 1, close + 2, " ::tutti::simt::poll_point(nullptr);")
         elif text == "{" and self.tokens[close + 2].text == "}":
             self.edits.append((self.tokens[close + 1].end,) * 2 + (" ::tutti::simt::poll_point(nullptr);",))
+
+
+def unsupported_headers(source):
+    """What there is not of the headers that a source includes, each once, and where it includes them."""
+    found = {}
+    for begin, _, file, entered in source.markers:
+        for pattern, what in HEADERS:
+            if entered and source.files.get(file) and what not in found and pattern.fullmatch(file):
+                found[what] = source.includer(begin)
+    return found.items()
