@@ -98,12 +98,18 @@ struct DynamicShared {
   T* operator&() const { return static_cast<T*>(dynamic_shared()); }
 };
 
+/// What the runtime knows a variable by.
+template <class T>
+const void* symbol_of(const T& variable) {
+  return const_cast<const void*>(static_cast<const volatile void*>(std::addressof(variable)));
+}
+
 /// A __device__ or __constant__ variable: `here` is the copy of the device whose thread asks.
 template <class T>
 class Variable {
  public:
   Variable(T& host, const char* name) : host_(&host) {
-    variable_.host = const_cast<void*>(static_cast<const void*>(&host));
+    variable_.host = const_cast<void*>(symbol_of(host));
     variable_.bytes = sizeof(T);
     variable_.name = name;
     register_variable(&variable_);
@@ -120,41 +126,39 @@ class Variable {
 // What cuda_runtime.h has for nvcc alone: symbols by their names.
 template <class T>
 cudaError_t cudaGetSymbolAddress(void** at, const T& symbol) {
-  return ::cudaGetSymbolAddress(at, static_cast<const void*>(std::addressof(symbol)));
+  return ::cudaGetSymbolAddress(at, tutti::simt::nvcc::symbol_of(symbol));
 }
 template <class T>
 cudaError_t cudaGetSymbolSize(std::size_t* bytes, const T& symbol) {
-  return ::cudaGetSymbolSize(bytes, static_cast<const void*>(std::addressof(symbol)));
+  return ::cudaGetSymbolSize(bytes, tutti::simt::nvcc::symbol_of(symbol));
 }
 template <class T>
 cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, std::size_t bytes,
                                std::size_t offset = 0,
                                cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
-  return ::cudaMemcpyToSymbol(static_cast<const void*>(std::addressof(symbol)), from, bytes, offset,
-                              kind);
+  return ::cudaMemcpyToSymbol(tutti::simt::nvcc::symbol_of(symbol), from, bytes, offset, kind);
 }
 template <class T>
 cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, std::size_t bytes,
                                  std::size_t offset = 0,
                                  cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
-  return ::cudaMemcpyFromSymbol(to, static_cast<const void*>(std::addressof(symbol)), bytes, offset,
-                                kind);
+  return ::cudaMemcpyFromSymbol(to, tutti::simt::nvcc::symbol_of(symbol), bytes, offset, kind);
 }
 template <class T>
 cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, std::size_t bytes,
                                     std::size_t offset = 0,
                                     cudaMemcpyKind kind = cudaMemcpyHostToDevice,
                                     cudaStream_t stream = nullptr) {
-  return ::cudaMemcpyToSymbolAsync(static_cast<const void*>(std::addressof(symbol)), from, bytes,
-                                   offset, kind, stream);
+  return ::cudaMemcpyToSymbolAsync(tutti::simt::nvcc::symbol_of(symbol), from, bytes, offset, kind,
+                                   stream);
 }
 template <class T>
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, std::size_t bytes,
                                       std::size_t offset = 0,
                                       cudaMemcpyKind kind = cudaMemcpyDeviceToHost,
                                       cudaStream_t stream = nullptr) {
-  return ::cudaMemcpyFromSymbolAsync(to, static_cast<const void*>(std::addressof(symbol)), bytes,
-                                     offset, kind, stream);
+  return ::cudaMemcpyFromSymbolAsync(to, tutti::simt::nvcc::symbol_of(symbol), bytes, offset, kind,
+                                     stream);
 }
 
 // And kernels by their names.

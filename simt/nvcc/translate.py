@@ -142,6 +142,14 @@ class Translation:
             return self._variable(start, j, kinds, scopes)
         return self._function(start, name, j, kinds, bounds, scopes)
 
+    def _move_alignment(self, start, j):
+        """`__shared__ alignas(16) float x` to where C++ takes it: in front."""
+        for i in range(start + 1, j):
+            if self.tokens[i].text == "alignas" and self.tokens[i + 1].text == "(":
+                close = self.source.match[i + 1]
+                self._insert(start, self._text(i, close + 1) + " ")
+                self._replace(i, close + 1, "")
+
     def _group(self, j, close):
         """Attributes: those of CUDA are taken away. The number of threads, if it is that."""
         word = self.tokens[j].text
@@ -287,6 +295,7 @@ class Translation:
         tokens = self.tokens
         words = [token.text for token in tokens[start:j]]
         if "extern" not in words:
+            self._move_alignment(start, j)
             for i in range(start, j):
                 if tokens[i].text == "static":
                     self._replace(i, i + 1, "")
@@ -327,6 +336,7 @@ class Translation:
         if "template" in words or (scopes and scopes[-1] == "class") or tokens[j - 2].text == "::":
             self._fail("variables of devices that are templates or members", start)
             return end
+        self._move_alignment(start, j)
         names = [self._declarator(first, last) for first, last in self._split(j - 2, end)]
         more = []
         for i in names:

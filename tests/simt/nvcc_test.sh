@@ -41,6 +41,14 @@ language() {
   lines 1 'device 0: right$'
 }
 
+# Declarations and launches in all their forms, as an older C++.
+forms() {
+  build -std=c++14 -arch=native -g "$sources/forms.cu" -o "$work/forms"
+  [ ! -s "$work/out" ] || fail "nvcc complains"
+  run 0 --simulated-gpus 1 --no-prefix -- "$work/forms"
+  lines 1 '^right$'
+}
+
 # One process for all devices, and one for each.
 ranks() {
   build -O2 "$sources/ranks.cu" -lnccl -o "$work/ranks"
