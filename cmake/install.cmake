@@ -8,7 +8,9 @@ install(TARGETS tutti EXPORT tutti-targets
 set(TUTTI_NOT_INSTALLED)
 if(TARGET simulated_gpus)  # A folder of its own: these go by the names of NVIDIA's and of ours.
   install(DIRECTORY ${PROJECT_BINARY_DIR}/simulated DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti
-    COMPONENT nccl)
+    COMPONENT nccl PATTERN simulated/cuda EXCLUDE PATTERN simulated/nccl EXCLUDE)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/simulated-install/ DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti/simulated
+    COMPONENT nccl USE_SOURCE_PERMISSIONS)
   include(cmake/nccl.cmake)
   tutti_install_nccl(${CMAKE_INSTALL_LIBDIR}/tutti/simulated -lcudart)
 endif()

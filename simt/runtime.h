@@ -246,6 +246,8 @@ bool is_host(const void* at);
 bool is_pageable(const void* at);
 /// In the order of a stream, which is all that it and freeing it wait for; of one device alone.
 cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t stream);
+/// For a variable of a program: also while streams are captured. False: there is not so much left.
+bool allocate_variable(void** at, std::size_t bytes, int device);
 /// Takes it from a device's memory; false: there is not so much left.
 bool take_memory(int device, std::size_t bytes);
 void give_memory(int device, std::size_t bytes);

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 #include "simt/machine.h"
 #include "simt/residency.h"
 #include "simt/runtime.h"
+#include "simt/variables.h"
 #include "topology/probe/sources/sysfs.h"
 
 namespace tutti::simt {
@@ -63,6 +65,7 @@ std::atomic<void (*)(int device)> called_by_flush{nullptr};
 /// runs there, and keeps other threads from launching meanwhile.
 void load(const void* kernel, int device) {
   static auto* const loaded = new std::set<const void*>[kMostDevices];
+  make_variables(device);
   const std::lock_guard lock(launching(device));
   if (!loaded[device].insert(kernel).second || !settings().lazy) return;
   const Waiting waiting("to load a kernel, the host waits for all that the device runs");
@@ -118,6 +121,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     TUTTI_SIMT_NAME(cudaErrorInvalidDevice)
     TUTTI_SIMT_NAME(cudaErrorInvalidDeviceFunction)
     TUTTI_SIMT_NAME(cudaErrorInvalidResourceHandle)
+    TUTTI_SIMT_NAME(cudaErrorInvalidSymbol)
     TUTTI_SIMT_NAME(cudaErrorInvalidValue)
     TUTTI_SIMT_NAME(cudaErrorLaunchOutOfResources)
     TUTTI_SIMT_NAME(cudaErrorMapBufferObjectFailed)
@@ -162,7 +166,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrComputeCapabilityMinor: *value = cuda_gpu(device).sm % 10; break;
     case cudaDevAttrMultiProcessorCount: *value = settings().multiprocessors; break;
     case cudaDevAttrWarpSize: *value = 32; break;
-    case cudaDevAttrMaxThreadsPerBlock: *value = static_cast<int>(kMostThreads); break;
+    case cudaDevAttrMaxThreadsPerBlock:
+    case cudaDevAttrMaxBlockDimX:
+    case cudaDevAttrMaxBlockDimY: *value = static_cast<int>(kMostThreads); break;
+    case cudaDevAttrMaxBlockDimZ: *value = 64; break;
+    case cudaDevAttrMaxGridDimX: *value = std::numeric_limits<int>::max(); break;
+    case cudaDevAttrMaxGridDimY:
+    case cudaDevAttrMaxGridDimZ: *value = 65535; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = static_cast<int>(most_shared_bytes(device));
       break;
@@ -301,8 +312,17 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
                                 void** arguments) {
-  return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, arguments,
-                          config->dynamicSmemBytes, config->stream);
+  bool cooperative = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const cudaLaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id == cudaLaunchAttributeClusterDimension &&
+        attribute.val.clusterDim.x * attribute.val.clusterDim.y * attribute.val.clusterDim.z > 1)
+      return failed(cudaErrorNotSupported);  // Blocks of a cluster reach each other's memory.
+    cooperative |= attribute.id == cudaLaunchAttributeCooperative && attribute.val.cooperative != 0;
+  }
+  auto* const launch = cooperative ? &cudaLaunchCooperativeKernel : &cudaLaunchKernel;
+  return launch(kernel, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
+                config->stream);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                                         std::size_t shared_bytes, cudaStream_t stream) {

@@ -80,10 +80,8 @@ std::optional<Allocation> forget(void* at, MemoryKind kind) {
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
 
-cudaError_t allocate_device(void** at, std::size_t bytes, MemoryKind kind, int device) {
-  *at = nullptr;
-  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
-  if (bytes == 0) return cudaSuccess;
+/// Also while streams are captured.
+cudaError_t map_device(void** at, std::size_t bytes, MemoryKind kind, int device) {
   const std::size_t mapped = whole_pages(bytes);
   if (!take_memory(device, mapped)) return failed(cudaErrorMemoryAllocation);
   const int fd = make_memfd("simt-device", mapped);
@@ -104,6 +102,12 @@ cudaError_t allocate_device(void** at, std::size_t bytes, MemoryKind kind, int d
   memory().add({base, bytes, mapped, device, kind, fd, -1, 0});
   *at = base;
   return cudaSuccess;
+}
+
+cudaError_t allocate_device(void** at, std::size_t bytes, MemoryKind kind, int device) {
+  *at = nullptr;
+  if (capture_forbids()) return failed(cudaErrorStreamCaptureUnsupported);
+  return bytes == 0 ? cudaSuccess : map_device(at, bytes, kind, device);
 }
 
 cudaError_t allocate_host(void** at, std::size_t bytes) {
@@ -240,6 +244,10 @@ bool is_host(const void* at) {
 bool is_pageable(const void* at) {
   const Lock lock(memory().mutex);
   return memory().find(at) == nullptr;
+}
+
+bool allocate_variable(void** at, std::size_t bytes, int device) {
+  return map_device(at, bytes, MemoryKind::kDevice, device) == cudaSuccess;
 }
 
 cudaError_t allocate_of_pool(void** at, std::size_t bytes, cudaStream_t handle) {

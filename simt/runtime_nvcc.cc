@@ -62,7 +62,8 @@ void say_foreign_kernel(const void* function) {
     if (found != foreign().names.end()) name = "kernel " + readable(found->second);
   }
   say_once("simulated GPUs: " + name +
-           " of the program was not run: only Tutti's own kernels run here; this needs a GPU");
+           " of the program was not run: it is machine code for GPUs; compile it with "
+           "lib/tutti/simulated/cuda/bin/nvcc");
 }
 
 }  // namespace tutti::simt

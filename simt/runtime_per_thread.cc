@@ -58,6 +58,10 @@ extern "C" {
 
 // The runtime's.
 TUTTI_SIMT_4(cudaMemcpy, cudaMemcpy_ptds)
+TUTTI_SIMT_5(cudaMemcpyToSymbol, cudaMemcpyToSymbol_ptds)
+TUTTI_SIMT_5(cudaMemcpyFromSymbol, cudaMemcpyFromSymbol_ptds)
+TUTTI_SIMT_6(cudaMemcpyToSymbolAsync, cudaMemcpyToSymbolAsync_ptsz)
+TUTTI_SIMT_6(cudaMemcpyFromSymbolAsync, cudaMemcpyFromSymbolAsync_ptsz)
 TUTTI_SIMT_7(cudaMemcpy2D, cudaMemcpy2D_ptds)
 TUTTI_SIMT_3(cudaMemset, cudaMemset_ptds)
 TUTTI_SIMT_5(cudaMemset2D, cudaMemset2D_ptds)

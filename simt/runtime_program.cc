@@ -31,9 +31,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   cudaMemGetInfo(&available, &it.totalGlobalMem);
   it.warpSize = attribute(cudaDevAttrWarpSize, device);
   it.maxThreadsPerBlock = attribute(cudaDevAttrMaxThreadsPerBlock, device);
-  std::fill_n(it.maxThreadsDim, 3, it.maxThreadsPerBlock);
-  std::fill_n(it.maxGridSize, 3, 65535);
-  it.sharedMemPerBlock = std::size_t{48} << 10;
+  it.maxThreadsDim[0] = attribute(cudaDevAttrMaxBlockDimX, device);
+  it.maxThreadsDim[1] = attribute(cudaDevAttrMaxBlockDimY, device);
+  it.maxThreadsDim[2] = attribute(cudaDevAttrMaxBlockDimZ, device);
+  it.maxGridSize[0] = attribute(cudaDevAttrMaxGridDimX, device);
+  it.maxGridSize[1] = attribute(cudaDevAttrMaxGridDimY, device);
+  it.maxGridSize[2] = attribute(cudaDevAttrMaxGridDimZ, device);
+  it.sharedMemPerBlock =
+      static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlock, device));
   it.sharedMemPerBlockOptin =
       static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   it.sharedMemPerMultiprocessor =

@@ -2,8 +2,8 @@
 // a device.
 #include <unistd.h>
 
+#include <list>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -208,6 +208,41 @@ void run_block(Block& block) {
   current = nullptr;
 }
 
+/// The threads of a kernel's blocks. A grid may have many more blocks than there can be threads, so
+/// those that have ended are joined while others start.
+class RunningBlocks {
+ public:
+  template <class Body>
+  void start(Body body) {
+    const auto at = threads_.emplace(threads_.end());
+    *at = std::thread([this, at, body] {
+      body();
+      const std::lock_guard lock(mutex_);
+      ended_.push_back(at);
+    });
+  }
+  void join_ended() {
+    std::vector<Threads::iterator> ended;
+    {
+      const std::lock_guard lock(mutex_);
+      ended.swap(ended_);
+    }
+    for (const auto at : ended) {
+      at->join();
+      threads_.erase(at);
+    }
+  }
+  ~RunningBlocks() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  using Threads = std::list<std::thread>;
+  Threads threads_;  // The launching thread's.
+  std::mutex mutex_;
+  std::vector<Threads::iterator> ended_;  // Guarded by mutex_.
+};
+
 std::mutex kernels_mutex;
 std::map<const void*, Kernel>& kernels() {
   static std::map<const void*, Kernel> map;
@@ -222,20 +257,19 @@ void run(const Launch& launch) {
   TimeSlices* const slices = TimeSlices::of(launch.device);
   const TimeSlices::Kernel kernel(slices);
   const unsigned n = launch.grid.x * launch.grid.y * launch.grid.z;
-  std::vector<std::unique_ptr<Block>> blocks;
-  std::vector<std::thread> threads;
+  RunningBlocks running;
   for (unsigned i = 0; i < n; ++i) {
-    Block* block = blocks.emplace_back(std::make_unique<Block>()).get();
-    block->launch = &launch;
-    block->index = i;
-    block->slices = slices;
     const std::size_t where = device.enter(launch, i);
-    threads.emplace_back([block, where, &device, &launch] {
-      run_block(*block);
+    running.join_ended();
+    running.start([&, i, where] {
+      Block block;
+      block.launch = &launch;
+      block.index = i;
+      block.slices = slices;
+      run_block(block);
       device.leave(where, launch.block_takes);
     });
   }
-  for (std::thread& thread : threads) thread.join();
 }
 
 const void* register_kernel(const Kernel& kernel) {

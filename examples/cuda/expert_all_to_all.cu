@@ -2,8 +2,14 @@
 // the expert makes of them comes back (combine). Which expert a token takes, and so how many tokens
 // ranks exchange, only the device knows. One kernel does it all, with a block for each peer.
 //
-//   nvcc -std=c++20 -O3 --expt-relaxed-constexpr examples/cuda/expert_all_to_all.cu
-//   -ltutti tutti run -n 8 -- ./a.out
+//   nvcc -std=c++20 -O3 --expt-relaxed-constexpr examples/cuda/expert_all_to_all.cu -ltutti
+//   tutti run -n 8 -- ./a.out
+//
+// Without GPUs, with PREFIX where Tutti is installed:
+//
+//   PREFIX/lib/tutti/simulated/cuda/bin/nvcc -std=c++20 -O3 --expt-relaxed-constexpr
+//       examples/cuda/expert_all_to_all.cu -ltutti
+//   tutti run --simulated-gpus 4 -n 4 -- ./a.out
 #include <tutti/device.cuh>
 
 #include "example.h"

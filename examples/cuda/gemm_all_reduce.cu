@@ -3,8 +3,14 @@
 // partial product and reduces it: a tile is reduced while later tiles are computed. The result has
 // the bits of the library's all-reduce.
 //
-//   nvcc -std=c++20 -O3 --expt-relaxed-constexpr examples/cuda/gemm_all_reduce.cu
-//   -ltutti tutti run -n 8 -- ./a.out
+//   nvcc -std=c++20 -O3 --expt-relaxed-constexpr examples/cuda/gemm_all_reduce.cu -ltutti
+//   tutti run -n 8 -- ./a.out
+//
+// Without GPUs, with PREFIX where Tutti is installed:
+//
+//   PREFIX/lib/tutti/simulated/cuda/bin/nvcc -std=c++20 -O3 --expt-relaxed-constexpr
+//       examples/cuda/gemm_all_reduce.cu -ltutti
+//   tutti run --simulated-gpus 4 -n 4 -- ./a.out
 #include <tutti/device.cuh>
 
 #include <cmath>
