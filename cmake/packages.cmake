@@ -27,6 +27,8 @@ set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "libfmt-dev, libspdlog-dev, libhwy-dev, 
 # What is loaded, or started, when somebody asks for it.
 set(CPACK_DEBIAN_LIB_PACKAGE_SUGGESTS "libibverbs1, ibverbs-providers, libucx0")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "libtutti-dev, tutti-nccl, openssh-client")
+# The nvcc for simulated GPUs.
+set(CPACK_DEBIAN_NCCL_PACKAGE_SUGGESTS "python3, g++, libtutti-dev")
 set(CPACK_DEBIAN_LIB_DESCRIPTION "collective communication for GPUs and CPUs: the library")
 set(CPACK_DEBIAN_DEV_DESCRIPTION "collective communication for GPUs and CPUs: headers and archive")
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION "collective communication for GPUs and CPUs: commands and documents")

@@ -109,7 +109,8 @@ inline unsigned most_blocks() {
   }();
   return static_cast<unsigned>(count);
 }
-/// kernel<<<blocks, threads, 0, stream>>>(argument), but in plain C++: the tests compile it as that.
+/// kernel<<<blocks, threads, 0, stream>>>(argument), but in plain C++: the tests compile it as
+/// that.
 template <class Argument>
 void launch(const void* kernel, unsigned blocks, Argument argument, cudaStream_t stream) {
   void* arguments[] = {&argument};

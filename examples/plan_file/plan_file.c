@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   }
   snprintf(setting, sizeof setting, "TUTTI_PLAN=%s", argv[1]);
   const char* const settings[] = {setting, "TUTTI_CONTRACT=relaxed", NULL};
-  tutti_config_t config = {sizeof config};
+  tutti_config_t config = {.size = sizeof config};
   config.settings = settings;
   check(tutti_comm_init_config(&comm, &config));
   check(tutti_comm_rank(comm, &rank));

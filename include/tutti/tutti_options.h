@@ -3,7 +3,7 @@
  * for several works. tutti.h includes it, and describes what all functions have in common.
  *
  *   const char* settings[] = {"TUTTI_TIMEOUT_MS=5000", "TUTTI_CONTRACT=relaxed", NULL};
- *   tutti_config_t config = {sizeof config};
+ *   tutti_config_t config = {.size = sizeof config};
  *   config.settings = settings;
  *   if (tutti_comm_init_config(&comm, &config) != TUTTI_OK) ...
  *

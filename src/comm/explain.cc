@@ -37,13 +37,20 @@ Result<std::string> explain_call(const Communicator::State& state, const Request
   planner::Request wanted = state.selector->request_for(call, access);
   wanted.algorithm_override = request.algorithm;
   TUTTI_TRY(const auto found, planner::explain(wanted, state.selector->inputs()));
-  return planner::to_text(
-      found, wanted,
-      fmt::format("{} of {} bytes ({} x {}{}) between {} ranks over {}, {} buffers, contract {}",
-                  to_string(call.collective), wanted.bytes, call.count, to_string(call.type),
-                  call.wire.is_plain() ? "" : " as " + to_string(call.wire), state.rank_count,
-                  state.transport, all_mapped ? "mapped" : "plain",
-                  wanted.contract == Contract::kRelaxed ? "relaxed" : "deterministic"));
+  std::string written;
+  const bool all_reach = wanted.mapped && state.selector->inputs().hosts.of.empty();
+  if (const plan::Plan* const own =
+          state.selector->plans()->find(call.collective, state.rank_count, call.root, all_reach))
+    written = fmt::format("Taken: {}, a plan of TUTTI_PLAN. Without it:\n\n", own->name);
+  return written +
+         planner::to_text(
+             found, wanted,
+             fmt::format(
+                 "{} of {} bytes ({} x {}{}) between {} ranks over {}, {} buffers, contract {}",
+                 to_string(call.collective), wanted.bytes, call.count, to_string(call.type),
+                 call.wire.is_plain() ? "" : " as " + to_string(call.wire), state.rank_count,
+                 state.transport, all_mapped ? "mapped" : "plain",
+                 wanted.contract == Contract::kRelaxed ? "relaxed" : "deterministic"));
 }
 
 }  // namespace

@@ -183,7 +183,7 @@ END
 # What is installed, moved elsewhere: all that a program needs is there, or the toolkit's. TEST_BUILD_DIR is the
 # build's folder, in which nothing may be looked for.
 installed() {
-  for component in nccl Unspecified; do
+  for component in nccl dev tools; do
     cmake --install "$TEST_BUILD_DIR" --component $component --prefix "$work/prefix" >"$work/out" || fail "not installed"
   done
   mv "$work/prefix" "$work/moved"
@@ -212,8 +212,10 @@ examples() {
   cd "$sources/../../.."
   for source in examples/cuda/*.cu; do
     build -std=c++20 -O3 --expt-relaxed-constexpr "$source" -ltutti -o "$work/example"
+    local arguments=()
+    case $source in *ddp.cu) arguments=(trainer/data/digits.csv) ;; esac
     for count in 1 4; do
-      run 0 --simulated-gpus "$count" -n "$count" --no-prefix -- "$work/example"
+      run 0 --simulated-gpus "$count" -n "$count" --no-prefix -- "$work/example" "${arguments[@]}"
     done
   done
 }
