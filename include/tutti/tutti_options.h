@@ -39,8 +39,9 @@ typedef struct {
   /* This communicator's settings, as "NAME=VALUE" by the names of environment variables
    * (settings.h), and NULL behind the last. They go before the environment's. */
   const char* const* settings;
-  /* Where the ranks meet: as with tutti_comm_init_rank, tutti_comm_init_at (`job` is its too), or a
-   * store; at most one of these. With none of them where the launcher says. */
+  /* Where the ranks meet: at an id (tutti_comm_init_rank), at a place (tutti_comm_init_at, which
+   * also describes `job`), or at a store; at most one of these. Without them: where the launcher
+   * says. */
   const tutti_unique_id_t* id;
   const char* rendezvous;
   const tutti_store_t* store; /* Used until the ranks have joined, and not kept. */

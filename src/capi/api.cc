@@ -178,26 +178,6 @@ tutti_result_t tutti_comm_init_env(tutti_comm_t* comm) {
   return guard_make(__func__, comm, [] { return Communicator::from_environment(); });
 }
 
-tutti_result_t tutti_comm_init_at(tutti_comm_t* comm, const char* rendezvous, const char* job,
-                                  int rank, int rank_count) {
-  return guard_make(__func__, comm, [&, name = __func__]() -> Result<Communicator> {
-    if (rendezvous == nullptr || *rendezvous == '\0')
-      return invalid(name, "`rendezvous` is empty; it is host:port or a directory");
-    if (rank < 0 || rank >= rank_count)
-      return invalid(name, "`rank` is not from 0 to the rank count - 1");
-    TUTTI_TRY(const auto settings, Settings::from_environment());
-    TUTTI_TRY(auto launch, detect_launch());
-    LaunchInfo here;
-    here.rank = Rank{rank};
-    here.rank_count = rank_count;
-    here.job = job != nullptr ? job : std::move(launch.job);
-    here.rendezvous = rendezvous;
-    here.secret = std::move(launch.secret);
-    TUTTI_TRY(const auto meeting, launch_rendezvous(here, Deadline::after(settings.timeout)));
-    return Communicator::create(*meeting, here.rank, rank_count, settings);
-  });
-}
-
 tutti_result_t tutti_comm_init_all(tutti_comm_t* comms, int rank_count) {
   return guard(__func__, [&, name = __func__]() -> Status {
     if (comms == nullptr) return invalid(name, "`comms`, where the handles go, is NULL");

@@ -27,7 +27,7 @@ tutti_result_t start(const char* function, tutti_comm_t comm, tutti_work_t* work
   });
 }
 
-/// The parameters that the members of `call` are. `wire`: what it names, else nothing.
+/// The members of `call` that are parameters of its collective's own function.
 Result<Arguments> arguments_of(const char* function, const tutti_call_t& call) {
   if (call.collective < 0 || call.collective >= kCollectiveCount)
     return invalid(function, "there is no collective " + std::to_string(call.collective));
@@ -53,7 +53,7 @@ Result<Arguments> arguments_of(const char* function, const tutti_call_t& call) {
 /// The request of `options`, which goes before what was said for all calls.
 Status fill_request(const char* function, tutti_comm_t comm, const tutti_call_t* options,
                     Request& request) {
-  TUTTI_TRY(const tutti_call_t all, whole(function, "call", options));
+  TUTTI_TRY(const tutti_call_t all, read_options(function, "call", options));
   TUTTI_TRY(const Arguments from, arguments_of(function, all));
   TUTTI_RETURN_IF_ERROR(c_api::fill_request(function, comm->comm, from, request));
   take_choices(comm, request);

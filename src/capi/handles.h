@@ -61,7 +61,7 @@ UniqueId id_of(const tutti_unique_id_t& id);
 /// A copy of a structure that begins with its size, whose members that the caller's header did not
 /// have are 0. kInvalidArgument if it is NULL, or has members that this library does not know.
 template <class Options>
-Result<Options> whole(const char* function, const char* parameter, const Options* options) {
+Result<Options> read_options(const char* function, const char* parameter, const Options* options) {
   if (options == nullptr) return invalid(function, std::string("`") + parameter + "` is NULL");
   if (options->size < sizeof(options->size) || options->size > sizeof(Options))
     return invalid(function, std::string("`") + parameter + "->size` is " +

@@ -1,5 +1,5 @@
-// The C API's functions with a structure of options (tutti_options.h): joining, and waiting for
-// several works. calls.cc has the calls.
+// The C API's functions with a structure of options (tutti_options.h): joining, also at a place
+// that the caller names, and waiting for several works. calls.cc has the calls.
 #include <algorithm>
 #include <chrono>
 #include <climits>
@@ -144,8 +144,22 @@ extern "C" {
 
 tutti_result_t tutti_comm_init_config(tutti_comm_t* comm, const tutti_config_t* config) {
   return guard_make(__func__, comm, [&, name = __func__]() -> Result<Communicator> {
-    TUTTI_TRY(const auto all, whole(name, "config", config));
+    TUTTI_TRY(const auto all, read_options(name, "config", config));
     return join(name, all);
+  });
+}
+
+tutti_result_t tutti_comm_init_at(tutti_comm_t* comm, const char* rendezvous, const char* job,
+                                  int rank, int rank_count) {
+  return guard_make(__func__, comm, [&, name = __func__]() -> Result<Communicator> {
+    // In a configuration, 0 means that the launcher says how many.
+    if (rank_count == 0) return invalid(name, "`rank_count` is 0");
+    tutti_config_t config = {};
+    config.rendezvous = rendezvous != nullptr ? rendezvous : "";
+    config.job = job;
+    config.rank = rank;
+    config.rank_count = rank_count;
+    return join(name, config);
   });
 }
 
