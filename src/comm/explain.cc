@@ -38,9 +38,7 @@ Result<std::string> explain_call(const Communicator::State& state, const Request
   wanted.algorithm_override = request.algorithm;
   TUTTI_TRY(const auto found, planner::explain(wanted, state.selector->inputs()));
   std::string written;
-  const bool all_reach = wanted.mapped && state.selector->inputs().hosts.of.empty();
-  if (const plan::Plan* const own =
-          state.selector->plans()->find(call.collective, state.rank_count, call.root, all_reach))
+  if (const plan::Plan* const own = state.selector->written_for(call, wanted))
     written = fmt::format("Taken: {}, a plan of TUTTI_PLAN. Without it:\n\n", own->name);
   return written +
          planner::to_text(

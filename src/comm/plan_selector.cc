@@ -160,12 +160,17 @@ planner::Request PlanSelector::request_for(const exec::Call& call, exec::Access 
   return request;
 }
 
+const plan::Plan* PlanSelector::written_for(const exec::Call& call,
+                                            const planner::Request& request) const {
+  // One that touches peers' buffers itself says nothing of hosts.
+  const bool all_reach = request.mapped && inputs_.hosts.of.empty();
+  return plans_->find(call.collective, rank_count_, call.root, all_reach);
+}
+
 Result<exec::PlanChoice> PlanSelector::choose(const exec::Call& call, exec::Access access,
                                               std::size_t which) const {
   planner::Request request = request_for(call, access);
-  // One that touches peers' buffers itself says nothing of hosts.
-  const bool all_reach = request.mapped && inputs_.hosts.of.empty();
-  if (const auto* written = plans_->find(call.collective, rank_count_, call.root, all_reach)) {
+  if (const auto* written = written_for(call, request)) {
     if (!call.wire.is_plain() && plan::sends_partials(*written))
       return Error{Code::kInvalidArgument,
                    fmt::format("TUTTI_PLAN: the plan {} sends partial sums, which {} would round "

@@ -59,6 +59,9 @@ class PlanSelector : public exec::PlanSource {
   plan::Shape shape_of(Collective collective, int root, Contract contract) const;
   /// What the planner is asked for a call.
   planner::Request request_for(const exec::Call& call, exec::Access access) const;
+  /// The plan from a file that a call takes, which goes before all others; null if there is none.
+  /// `request`: what request_for says of the call.
+  const plan::Plan* written_for(const exec::Call& call, const planner::Request& request) const;
   /// Lines for Communicator::describe().
   std::string describe() const;
 
