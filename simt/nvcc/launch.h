@@ -108,7 +108,7 @@ const void* symbol_of(const T& variable) {
 template <class T>
 class Variable {
  public:
-  Variable(T& host, const char* name) : host_(&host) {
+  Variable(T& host, const char* name) {
     variable_.host = const_cast<void*>(symbol_of(host));
     variable_.bytes = sizeof(T);
     variable_.name = name;
@@ -117,7 +117,6 @@ class Variable {
   T& here() const { return *static_cast<T*>(variable_here(variable_)); }
 
  private:
-  T* host_;
   DeviceVariable variable_;
 };
 

@@ -25,7 +25,7 @@ VALUES = {
     "--optimize": "-O", "--compiler-options": "-Xcompiler", "--linker-options": "-Xlinker", "--x": "-x",
     "--compiler-bindir": "-ccbin", "--default-stream": "-default-stream", "--dependency-output": "-MF",
     "--dependency-target-name": "-MT", "--relocatable-device-code": "-rdc", "--options-file": "-optf",
-    "--output-directory": "-odir", "--profile-": "-p"}
+    "--output-directory": "-odir"}
 TAKES_WORD = {"-o", "-I", "-D", "-U", "-l", "-L", "-include", "-isystem", "-std", "-O", "-Xcompiler", "-Xlinker", "-x",
               "-ccbin", "-default-stream", "-MF", "-MT", "-MQ", "-rdc", "-optf", "-odir", "-idirafter", "-iquote"}
 PHASES = {
