@@ -114,7 +114,8 @@ TEST_CASE("a synchronous parameter server gives the weights of its workers' all-
 }
 
 TEST_CASE("asynchronous gradients are not older than the bound, and compensation changes them") {
-  TrainOptions options = options_of("async_ps", 3);
+  // How old gradients are depends on the machine's load, and what an epoch teaches with it.
+  TrainOptions options = options_of("async_ps", 6);
   options.strategy.staleness = 1;
   options.slow_rank = 0;
   options.slow_by = std::chrono::microseconds(1000);
@@ -127,8 +128,7 @@ TEST_CASE("asynchronous gradients are not older than the bound, and compensation
   const int oldest = std::stoi(note.substr(at + 8));
   CHECK(oldest >= 1);
   CHECK(oldest <= 6);
-  // How old gradients are depends on the machine's load, and what is learnt with it: 0.83 to 0.93.
-  CHECK(outcomes[0].epochs.back().accuracy > 0.75);
+  CHECK(outcomes[0].epochs.back().accuracy > 0.85);
 }
 
 TEST_CASE("mixed precision stays near float32, in half the bytes") {
