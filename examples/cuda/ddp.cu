@@ -103,7 +103,8 @@ class Trainer {
   }
   std::vector<std::uint32_t> weights() const { return host_copy<std::uint32_t>(weights_, count_); }
   std::size_t buckets() const { return buckets_.size(); }
-  /// Of the last step, in ms: backward; sums and updates; and what of these came after backward.
+  /// Three times of the last step in ms: that of backward, that of sums and updates, and the part
+  /// of the second that came after backward.
   std::vector<float> times() const {
     float busy = 0;
     for (const Bucket& bucket : buckets_) busy += bucket.ended.since(bucket.began);
