@@ -18,6 +18,7 @@
 
 namespace tutti {
 
+/// It has more than 20 functions: setting it up, choosing, and what others ask to explain a choice.
 class PlanSelector : public exec::PlanSource {
  public:
   using Plans = std::shared_ptr<const planner::PlanFiles>;
