@@ -366,9 +366,12 @@ void Recovery::survey(int rank) {
   if (theirs.active()) newest_ = std::max(newest_, theirs.epoch);
   // With another list it may be in another operation first, which excludes this rank.
   const bool other = !same && theirs.excluded == excluded_hash_;
+  const auto calls_another = [&] {
+    return error(Code::kMismatch,
+                 fmt::format("rank {} called {}", rank, name_of(theirs.operation)), rank);
+  };
   if (theirs.active() && theirs.epoch >= first_epoch_ && other) {
-    error_ = error(Code::kMismatch,
-                   fmt::format("rank {} called {}", rank, name_of(theirs.operation)), rank);
+    error_ = calls_another();
     return;
   }
   if (theirs.shows_dead()) take_dead(rank, theirs.words);
@@ -383,6 +386,11 @@ void Recovery::survey(int rank) {
   const auto told =
       bootstrap::wire::parse({reinterpret_cast<const std::byte*>(&theirs.words[kBody + 1]), bytes});
   const Error* const why = told && told->error.code != Code::kOk ? &told->error : nullptr;
+  if (other && why != nullptr && why->code == Code::kMismatch) {
+    // It saw this rank's call first, and had ended its own before this rank looked.
+    error_ = calls_another();
+    return;
+  }
   error_ = {why != nullptr ? why->code : Code::kPeerFailed,
             fmt::format("{}: it failed at rank {}: {}", name_, rank,
                         why != nullptr ? why->what : "it does not say why"),
