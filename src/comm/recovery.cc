@@ -367,8 +367,8 @@ void Recovery::survey(int rank) {
   // With another list it may be in another operation first, which excludes this rank.
   const bool other = !same && theirs.excluded == excluded_hash_;
   const auto calls_another = [&] {
-    return error(Code::kMismatch,
-                 fmt::format("rank {} called {}", rank, name_of(theirs.operation)), rank);
+    return error(Code::kMismatch, fmt::format("rank {} called {}", rank, name_of(theirs.operation)),
+                 rank);
   };
   if (theirs.active() && theirs.epoch >= first_epoch_ && other) {
     error_ = calls_another();

@@ -86,7 +86,7 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   std::size_t offset = 0;
   const auto place = [&offset](std::size_t bytes) {
     const std::size_t here = offset;
-    offset = round_up(offset + bytes, kCacheLine);
+    offset = round_up(offset + bytes, kLinePair);
     return here;
   };
   doorbell_ = place(sizeof(Doorbell));

@@ -83,6 +83,22 @@ bool waited_as_well(const CallReport& call) {
   return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].begin < call.end;
 }
 
+/// Whether the rank that is blamed had not come to that call when the wait for it was over, because
+/// one that stood still had held it up in an earlier call.
+bool held_up(const CallReport& call) {
+  const RankReport& blamed = world->reports[peer_in_whole(call)];
+  Time held = 0;
+  for (int i = 0; i < blamed.call_count; ++i) {
+    const CallReport& theirs = blamed.calls[i];
+    if (theirs.number == call.number && theirs.begin < call.end) return false;
+    if (theirs.begin >= call.end) break;
+    const Time from = std::max(theirs.begin, call.begin), to = std::min(theirs.end, call.end);
+    if (from < to) held += to - from;
+  }
+  const Parameters& run = world->parameters;
+  return run.faults.stall_for != 0 && 2 * held >= static_cast<Time>(run.timeout_ms) * kMilli;
+}
+
 /// Whether the call that one rank makes another way has no elements for the others. They are done
 /// with it at once, and may have left when the odd one waits for them.
 bool odd_call_is_empty() {
@@ -107,7 +123,7 @@ bool blames_rightly(int rank, const CallReport& call) {
   // A rank that waits for its last bytes to leave knows no rank.
   if (code == Code::kTimeout && call.peer < 0) return true;
   // It misses a rank that waits in turn, and does not always see which rank that one misses.
-  if (code == Code::kTimeout && waited_as_well(call)) return true;
+  if (code == Code::kTimeout && (waited_as_well(call) || held_up(call))) return true;
   // A store that does not answer has no rank, and one that stood still judges those that gave up.
   return joining && (call.peer < 0 || stalled_for(0) != 0);
 }
