@@ -14,6 +14,7 @@
 #include <regex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "virtual/driver.h"
 #include "virtual/workload.h"
@@ -24,7 +25,8 @@ using namespace tutti::virt;  // NOLINT(google-build-using-namespace): this prog
 
 struct Options {
   std::uint64_t first = 1, count = 100, jobs = 1;
-  int ranks = 0;  // As many as the seed says.
+  std::uint64_t job = 0;  // The only one that this process does; 0: all.
+  int ranks = 0;          // As many as the seed says.
   int hosts = kMostHosts;
   bool trace = false, twice = false, verbose = false;
   std::string until;  // Ends with the first broken promise that this regular expression finds.
@@ -106,17 +108,26 @@ int run_seeds(const Options& options) {
   return broken == 0 ? 0 : 1;
 }
 
-/// Job j takes the seeds first + j, first + j + jobs, ..., in a process of its own.
-int run_jobs(const Options& options) {
-  for (std::uint64_t job = 0; job < options.jobs; ++job) {
-    if (options.jobs > 1 && fork() != 0) continue;
-    stay_on_a_cpu(options.jobs > 1 ? static_cast<int>(job) : std::max(sched_getcpu(), 0));
-    Options mine = options;
-    mine.first += job;
-    mine.count -= std::min(job, mine.count);
-    const int code = run_seeds(mine);
-    if (options.jobs == 1) return code;
-    std::exit(code);
+/// Job j of 1 to `jobs` takes the seeds first + j - 1, first + j - 1 + jobs, ...
+int run_job(const Options& options) {
+  const auto cpu = static_cast<int>(options.job) - 1;
+  stay_on_a_cpu(options.jobs > 1 ? cpu : std::max(sched_getcpu(), 0));
+  Options mine = options;
+  mine.first += options.job - 1;
+  mine.count -= std::min(options.job - 1, mine.count);
+  return run_seeds(mine);
+}
+
+/// Each job is a program of its own: in children of one program the kernel takes one lock for the
+/// memory that all their processes have from it, and two jobs are no faster than one.
+int run_jobs(const Options& options, std::vector<char*> arguments) {
+  for (std::uint64_t job = 1; job <= options.jobs; ++job) {
+    if (fork() != 0) continue;
+    std::string option = "--job", number = std::to_string(job);
+    arguments.insert(arguments.end(), {option.data(), number.data(), nullptr});
+    execv("/proc/self/exe", arguments.data());
+    std::perror("tutti_virtual: can't start itself");
+    _exit(1);
   }
   int worst = 0;
   for (int status = 0; wait(&status) > 0;) worst |= status;
@@ -152,6 +163,8 @@ int main(int count, char** arguments) {
       options.hosts = static_cast<int>(std::clamp<std::uint64_t>(number(), 1, kMostHosts));
     else if (one == "--jobs")
       options.jobs = std::max<std::uint64_t>(number(), 1);
+    else if (one == "--job")
+      options.job = number();
     else if (one == "--until")
       options.until = i + 1 < count ? arguments[++i] : "";
     else if (one == "--trace")
@@ -161,12 +174,14 @@ int main(int count, char** arguments) {
     else if (one == "--verbose")
       options.verbose = true;
     else {
-      std::fprintf(
-          stderr,
-          "usage: tutti_virtual [--seed N | --first N --seeds N] [--jobs N] [--ranks N]\n"
-          "                     [--hosts N] [--twice] [--trace] [--verbose] [--until REGEX]\n");
+      std::fprintf(stderr,
+                   "usage: tutti_virtual [--seed N | --first N --seeds N] [--jobs N [--job J]]\n"
+                   "                     [--ranks N] [--hosts N] [--twice] [--trace] [--verbose] "
+                   "[--until REGEX]\n");
       return 2;
     }
   }
-  return run_jobs(options);
+  if (options.jobs == 1) options.job = 1;
+  if (options.job != 0) return run_job(options);
+  return run_jobs(options, {arguments, arguments + count});
 }
