@@ -1,5 +1,6 @@
-// File: perf/peers/oneccl_loop.cc: oneCCL's collectives on host memory in the timing loop of loop.h.
-// Intel MPI starts the ranks and tells them where to meet. oneCCL has no gather and no scatter.
+// File: perf/peers/oneccl_loop.cc: oneCCL's collectives on host memory in the timing loop of
+// loop.h. Intel MPI starts the ranks and tells them where to meet. oneCCL has no gather and no
+// scatter.
 //   mpiexec.hydra -n 2 oneccl_loop --sizes 8,1024
 #include <mpi.h>
 
@@ -43,8 +44,8 @@ int call_unguarded(const ccl::communicator& all, const LoopCall& call) {
 
 int call(void* context, const LoopCall* call) {
   int exit_code = 0;
-  const int failure =
-      outcome([&] { exit_code = call_unguarded(*static_cast<ccl::communicator*>(context), *call); });
+  const int failure = outcome(
+      [&] { exit_code = call_unguarded(*static_cast<ccl::communicator*>(context), *call); });
   return failure != 0 ? failure : exit_code;
 }
 
