@@ -240,7 +240,7 @@ Status MeshBuilder::loop() {
       TUTTI_RETURN_IF_ERROR(round(milliseconds_to_next()));
       continue;
     }
-    TUTTI_RETURN_IF_ERROR(joining_.look());
+    if (Status looked = joining_.look(); !looked) return with_culprit(std::move(looked.error()));
     TUTTI_RETURN_IF_ERROR(round(std::min(milliseconds_to_next(), kGlanceMs)));
   }
   return ok();
@@ -295,6 +295,19 @@ Error MeshBuilder::missing() const {
                       joining_.me, joining_.host, waited.count(),
                       ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "), text),
           Rank{joining_.me}, Rank{ranks.front()}};
+}
+
+/// A store of a unique id that is gone names no rank, as any process may have made the id. The rank
+/// that does not answer here any more is in that process, as a rule: the others name it.
+Error MeshBuilder::with_culprit(Error why) const {
+  if (why.code != Code::kPeerFailed || why.peer.value >= 0) return why;
+  for (const Call& call : calls_) {
+    if (call.failures == 0 || !wanted_[slot(call.peer, call.index)].wanted) continue;
+    why.what += "; " + missing_peer(call.peer);
+    why.peer = Rank{call.peer};
+    break;
+  }
+  return why;
 }
 
 /// Waits until all ranks have their connections, and accepts connections meanwhile. This rank
