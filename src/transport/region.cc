@@ -118,13 +118,14 @@ RegionConfig Region::default_config(int rank_count) {
   // reader, or read while it lies in the writer's, costs a transfer from one core's cache to the
   // other's. Once as much as these caches hold (1 MiB each) has passed since, the third level
   // answers instead. Measured on 2 cores of an EPYC, 2 ranks, 512 KiB: 78 us with 2 slots of
-  // 32 KiB, 67 with 8, 37 with 16, 32 with 32; packets of 16 KiB: 2.4 us with 4 slots, 1.5 with 64.
+  // 32 KiB, 67 with 8, 37 with 16, 32 with 32; packets of 16 KiB: 2.4 us with 4 slots, 1.5 with 64;
+  // on a Xeon 2.3 us with 64, 2.1 with 32 and 1.7 with 16.
   // More ranks share what 8 MiB of memory allow. Up to 4 do better with fewer, longer slots, as
   // they wait for each other once for each: 128 KiB instead of 32 take 0.7 to 0.95 of the time
   // (docs/decisions/0007-deep-rings.md).
   if (rank_count <= 2) {
     config.slot_bytes = 32768, config.slot_count = 8, config.multicast_slots = 32;
-    config.packet_bytes = 16384, config.packet_slots = 64;
+    config.packet_bytes = 65536, config.packet_slots = 32;
     config.message_bytes = 16384, config.message_slots = 8;
   } else if (rank_count <= 4) {
     config.slot_bytes = 131072, config.slot_count = 2, config.multicast_slots = 4;
@@ -145,6 +146,8 @@ RegionConfig Region::default_config(int rank_count) {
 
 RegionConfig Region::network_config(int rank_count, std::size_t longest_slot) {
   RegionConfig config = default_config(rank_count);
+  // Longer ones were not measured over a network, where each is sent to all.
+  if (rank_count <= 2) config.packet_bytes = 16384, config.packet_slots = 64;
   // A slot is a round of messages between the two, so it takes long ones to fill a network. No more
   // than so much is kept for what peers send to a rank. Measured over TCP, 2 ranks, 512 KiB, 4 MiB
   // and 64 MiB: 2 slots of 512 KiB take 0.80, 0.82 and 0.87 of the time of 4 of 256 KiB; 4 of them

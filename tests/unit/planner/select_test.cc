@@ -280,6 +280,7 @@ TEST_CASE("where nothing was measured, the built-in rules hold") {
     request.mapped = mapped;
     return *eager_limit_bytes(request, inputs);
   };
+  CHECK(limit(Collective::kAllReduce, 2, false) == 32768);  // The largest packet of these inputs.
   CHECK(limit(Collective::kAllReduce, 4, false) == 16384);
   CHECK(limit(Collective::kAllReduce, 8, false) == 8192);
   CHECK(limit(Collective::kAllReduce, 64, false) == 1024);
