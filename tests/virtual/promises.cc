@@ -90,9 +90,9 @@ bool held_up(const CallReport& call) {
   Time held = 0;
   for (int i = 0; i < blamed.call_count; ++i) {
     const CallReport& theirs = blamed.calls[i];
-    if (theirs.number == call.number && theirs.begin < call.end) return false;
-    if (theirs.begin >= call.end) break;
-    const Time from = std::max(theirs.begin, call.begin), to = std::min(theirs.end, call.end);
+    if (theirs.number == call.number && theirs.first < call.end) return false;
+    if (theirs.first >= call.end) break;
+    const Time from = std::max(theirs.first, call.begin), to = std::min(theirs.end, call.end);
     if (from < to) held += to - from;
   }
   const Parameters& run = world->parameters;

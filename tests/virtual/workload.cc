@@ -183,7 +183,7 @@ class RankRun {
     if (number == run_.faults.in_call && world->called_at_point == 0)
       world->called_at_point = world->points;
     note(report.what, number, static_cast<std::int64_t>(call.count));
-    report.begin = world->now;
+    report.begin = report.first = world->now;
     if (starves && run_.absent_rank != me_) return starve(report, *comm, call, number);
     bool going = false;
     switch (call.what) {

@@ -185,6 +185,7 @@ struct Parameters {
 /// How one call of a rank went.
 struct CallReport {
   Time begin = 0, end = 0;  // The last time, if it is repeated.
+  Time first = 0;           // When it began the first time.
   Time ok_begin = 0;        // When the last one that was ok began.
   std::int32_t code = 0, peer = -1, number = 0;
   std::int32_t part = 0;  // Which communicator.
