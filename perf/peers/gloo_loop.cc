@@ -9,7 +9,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -28,22 +27,14 @@
 #include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
+#include "exit_code.h"
 #include "loop.h"
 
 namespace {
 
-using Context = std::shared_ptr<gloo::rendezvous::Context>;
+constexpr char kProgram[] = "gloo_loop";
 
-template <class Call>
-int outcome(Call call) noexcept {
-  try {
-    call();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "gloo_loop: %s\n", error.what());
-    return 1;
-  }
-}
+using Context = std::shared_ptr<gloo::rendezvous::Context>;
 
 /// The options that all of Gloo's calls share.
 template <class Options>
@@ -121,29 +112,30 @@ int call_unguarded(const Context& context, const LoopCall& call) {
 }
 
 int call(void* context, const LoopCall* call) {
-  int exit_code = 0;
-  const int failure =
-      outcome([&] { exit_code = call_unguarded(*static_cast<Context*>(context), *call); });
-  return failure != 0 ? failure : exit_code;
+  return exit_code_of(kProgram,
+                      [&] { return call_unguarded(*static_cast<Context*>(context), *call); });
 }
 
 int wait_for_each_other(void* context) {
-  return outcome([&] { barrier(*static_cast<Context*>(context)); });
+  return exit_code_of(kProgram, [&] {
+    barrier(*static_cast<Context*>(context));
+    return 0;
+  });
 }
 
 int share(void* context, double mine, double* of_all) {
-  return outcome([&] {
+  return exit_code_of(kProgram, [&] {
     const Context& all = *static_cast<Context*>(context);
     gloo::AllgatherOptions options(all);
     options.setInput(&mine, 1);
     options.setOutput(of_all, static_cast<std::size_t>(all->size));
     gloo::allgather(options);
+    return 0;
   });
 }
 
 int run_rank(int rank, const LoopOptions& options, const std::string& folder) {
-  int exit_code = 0;
-  const int failure = outcome([&] {
+  return exit_code_of(kProgram, [&] {
     gloo::transport::tcp::attr attributes;
     if (options.interface != nullptr)
       attributes.iface = options.interface;
@@ -155,9 +147,8 @@ int run_rank(int rank, const LoopOptions& options, const std::string& folder) {
     context->connectFullMesh(store, device);
     std::vector<float> input(options.largest / sizeof(float)), output(input.size());
     const LoopPeer peer{"gloo", rank, options.ranks, 0, &context, call, wait_for_each_other, share};
-    exit_code = loop_run(&peer, &options, input.data(), output.data());
+    return loop_run(&peer, &options, input.data(), output.data());
   });
-  return failure != 0 ? failure : exit_code;
 }
 
 /// Waits for all ranks; the exit code of the first that failed. Ranks that lose a peer fail too.

@@ -4,27 +4,16 @@
 //   mpiexec.hydra -n 2 oneccl_loop --sizes 8,1024
 #include <mpi.h>
 
-#include <cstdio>
-#include <exception>
 #include <memory>
 
+#include "exit_code.h"
 #include "loop.h"
 #include "oneapi/ccl.hpp"
 
 namespace {
 
+constexpr char kProgram[] = "oneccl_loop";
 constexpr auto kFloat = ccl::datatype::float32;
-
-template <class Call>
-int outcome(Call call) noexcept {
-  try {
-    call();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "oneccl_loop: %s\n", error.what());
-    return 1;
-  }
-}
 
 int call_unguarded(const ccl::communicator& all, const LoopCall& call) {
   const float* in = call.input;
@@ -43,14 +32,15 @@ int call_unguarded(const ccl::communicator& all, const LoopCall& call) {
 }
 
 int call(void* context, const LoopCall* call) {
-  int exit_code = 0;
-  const int failure = outcome(
-      [&] { exit_code = call_unguarded(*static_cast<ccl::communicator*>(context), *call); });
-  return failure != 0 ? failure : exit_code;
+  const auto& all = *static_cast<ccl::communicator*>(context);
+  return exit_code_of(kProgram, [&] { return call_unguarded(all, *call); });
 }
 
 int barrier(void* context) {
-  return outcome([&] { ccl::barrier(*static_cast<ccl::communicator*>(context)); });
+  return exit_code_of(kProgram, [&] {
+    ccl::barrier(*static_cast<ccl::communicator*>(context));
+    return 0;
+  });
 }
 
 int share(void*, double mine, double* of_all) {
@@ -61,8 +51,7 @@ int run(const LoopOptions& options) {
   LoopPeer peer = {"oneccl", 0, 1, 0, nullptr, call, barrier, share};
   MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &peer.rank_count);
-  int exit_code = 0;
-  const int failure = outcome([&] {
+  return exit_code_of(kProgram, [&] {
     ccl::init();
     ccl::kvs::address_type address{};
     std::shared_ptr<ccl::kvs> store;
@@ -77,9 +66,8 @@ int run(const LoopOptions& options) {
     float *input = nullptr, *output = nullptr;
     MPI_Alloc_mem(static_cast<MPI_Aint>(options.largest), MPI_INFO_NULL, &input);
     MPI_Alloc_mem(static_cast<MPI_Aint>(options.largest), MPI_INFO_NULL, &output);
-    exit_code = loop_run(&peer, &options, input, output);
+    return loop_run(&peer, &options, input, output);
   });
-  return failure != 0 ? failure : exit_code;
 }
 
 }  // namespace
