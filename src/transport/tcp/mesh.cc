@@ -240,7 +240,8 @@ Status MeshBuilder::loop() {
       TUTTI_RETURN_IF_ERROR(round(milliseconds_to_next()));
       continue;
     }
-    if (Status looked = joining_.look(); !looked) return with_culprit(std::move(looked.error()));
+    if (Status looked = joining_.look(); !looked)
+      return with_missing_peer(std::move(looked.error()));
     TUTTI_RETURN_IF_ERROR(round(std::min(milliseconds_to_next(), kGlanceMs)));
   }
   return ok();
@@ -297,12 +298,13 @@ Error MeshBuilder::missing() const {
           Rank{joining_.me}, Rank{ranks.front()}};
 }
 
-/// A store of a unique id that is gone names no rank, as any process may have made the id. The rank
-/// that does not answer here any more is in that process, as a rule: the others name it.
-Error MeshBuilder::with_culprit(Error why) const {
+/// Any process may have made a unique id, so the error of its store names no rank when that process
+/// has ended. As a rule a rank ended with it: the first one that none of its addresses reaches.
+Error MeshBuilder::with_missing_peer(Error why) const {
   if (why.code != Code::kPeerFailed || why.peer.value >= 0) return why;
   for (const Call& call : calls_) {
-    if (call.failures == 0 || !wanted_[slot(call.peer, call.index)].wanted) continue;
+    const bool failed = static_cast<std::size_t>(call.failures) >= call.candidates.size();
+    if (!failed || !wanted_[slot(call.peer, call.index)].wanted) continue;
     why.what += "; " + missing_peer(call.peer);
     why.peer = Rank{call.peer};
     break;
