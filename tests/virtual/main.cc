@@ -181,6 +181,10 @@ int main(int count, char** arguments) {
       return 2;
     }
   }
+  if (options.job > options.jobs) {
+    std::fprintf(stderr, "tutti_virtual: --job takes 1 to the number of --jobs\n");
+    return 2;
+  }
   if (options.jobs == 1) options.job = 1;
   if (options.job != 0) return run_job(options);
   return run_jobs(options, {arguments, arguments + count});

@@ -95,8 +95,10 @@ bool held_up(const CallReport& call) {
     const Time from = std::max(theirs.first, call.begin), to = std::min(theirs.end, call.end);
     if (from < to) held += to - from;
   }
-  const Parameters& run = world->parameters;
-  return run.faults.stall_for != 0 && 2 * held >= static_cast<Time>(run.timeout_ms) * kMilli;
+  bool stood_still = false;
+  for (int i = 0; i < world->process_count; ++i)
+    stood_still = stood_still || world->processes[i].stalled_until != 0;
+  return stood_still && 2 * held >= static_cast<Time>(world->parameters.timeout_ms) * kMilli;
 }
 
 /// Whether the call that one rank makes another way has no elements for the others. They are done
