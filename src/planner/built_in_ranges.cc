@@ -19,11 +19,8 @@ std::size_t one_shot_bytes(int rank_count) {
 }
 
 /// Bytes up to which messages in plain buffers are packets. Between two ranks one shot moves no
-/// more than two do, and the kernel's copies of a plan cost a system call each. Measured on 2 CPUs
-/// of a Xeon that are far from each other, us by packet / by plan, of 32 KiB and of 64:
-/// broadcast 3.1 / 6.9 and 5.8 / 9.1, gather 1.6 / 5.0 and 3.1 / 6.9, reduce 3.0 / 7.9 and 6.0
-/// / 10.9, all-gather 3.3 / 4.5 and 6.3 / 7.4, all-to-all 4.1 / 5.6 and 8.9 / 9.3, all-reduce 6.1
-/// / 7.0 and 11.5 / 12.4, reduce-scatter 4.3 / 4.5 and 7.7 / 6.7.
+/// more than two do, and the kernel's copies of a plan cost a system call each: the decision has
+/// the measurements. More than two ranks were not measured with longer packets.
 std::size_t plain_eager_bytes(Collective collective, int rank_count) {
   if (rank_count > 2) return one_shot_bytes(rank_count);
   return collective == Collective::kReduceScatter ? 32768 : 65536;

@@ -281,6 +281,10 @@ TEST_CASE("where nothing was measured, the built-in rules hold") {
     return *eager_limit_bytes(request, inputs);
   };
   CHECK(limit(Collective::kAllReduce, 2, false) == 32768);  // The largest packet of these inputs.
+  inputs.packet_bytes = 131072;
+  CHECK(limit(Collective::kAllReduce, 2, false) == 65536);
+  CHECK(limit(Collective::kBroadcast, 2, false) == 65536);
+  CHECK(limit(Collective::kReduceScatter, 2, false) == 32768);
   CHECK(limit(Collective::kAllReduce, 4, false) == 16384);
   CHECK(limit(Collective::kAllReduce, 8, false) == 8192);
   CHECK(limit(Collective::kAllReduce, 64, false) == 1024);
