@@ -51,6 +51,9 @@ class TUTTI_API Rendezvous {
   /// Calls come in pairs; the default does nothing.
   virtual void enter(Rank /*me*/) {}
   virtual void leave() {}
+  /// Whether the store lives in this process, and ends with it; false if a rank to blame for its
+  /// end is known anyway.
+  virtual bool kept_here() const { return false; }
 };
 
 /// Names a job to be joined; made by one rank, carried to the others by any means (MPI, a store, a

@@ -23,7 +23,8 @@ struct StorePlace {
   int client = kAnyClient;  // This client's rank, if it is known.
   std::string name;         // For messages: "10.0.0.1:29500".
   std::string keeper = "rank 0's store";
-  Rank keeper_rank{0};  // The rank to blame if the store does not answer.
+  Rank keeper_rank{0};     // The rank to blame if the store does not answer.
+  bool kept_here = false;  // The store is this process's.
 };
 
 class TcpClient : public Rendezvous {
@@ -42,6 +43,7 @@ class TcpClient : public Rendezvous {
   Status fail(const Error& error) override;
   void enter(Rank me) override;
   void leave() override;
+  bool kept_here() const override { return place_.kept_here; }
 
  private:
   struct Link {

@@ -52,6 +52,8 @@ class TcpServer : public std::enable_shared_from_this<TcpServer> {
   /// Serves `store` to peers that know the secret. kInvalidArgument if a job has it already,
   /// kPeerFailed if the server has stopped listening.
   Status add(const Secret& secret, const std::shared_ptr<Store>& store);
+  /// Whether a job has the secret.
+  bool serves(const Secret& secret) const { return find_job(secret) != nullptr; }
   /// Lets no client join that job any more. A job that has failed is still served for kVerdictTime,
   /// or until the same job is added again, so that late ranks learn why.
   void remove(const Secret& secret);

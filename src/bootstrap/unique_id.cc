@@ -72,12 +72,23 @@ Result<StorePlace> decode(const UniqueId& id) {
 constinit std::mutex id_mutex;
 const HeldAcrossFork id_held(ForkOrder::kUniqueIds, []() -> std::mutex& { return id_mutex; });
 
-/// The server of all ids of this process. No job is ever removed from it, so it stays.
-Result<std::shared_ptr<TcpServer>> id_server() {
-  static std::shared_ptr<TcpServer> server;
-  static pid_t owner = 0;
+/// The server of all ids of a process. No job is ever removed from it, so it stays.
+struct IdServer {
+  std::shared_ptr<TcpServer> server;
+  pid_t owner = 0;  // The process that started it: a forked child has none.
+};
+
+/// Under id_mutex.
+IdServer& id_server() {
+  static IdServer of_this_process;
+  return of_this_process;
+}
+
+/// The one of this process; the first time, and after a fork, it is started.
+Result<std::shared_ptr<TcpServer>> started_id_server() {
   const std::lock_guard lock(id_mutex);
-  if (owner != getpid()) {  // The first time, and after a fork.
+  auto& [server, owner] = id_server();
+  if (owner != getpid()) {
     TUTTI_TRY(auto listening, listen_at("", 0, Deadline::after(std::chrono::seconds(0))));
     TUTTI_TRY(server, TcpServer::start(std::move(listening), "unique ids"));
     owner = getpid();
@@ -85,11 +96,18 @@ Result<std::shared_ptr<TcpServer>> id_server() {
   return server;
 }
 
+/// Whether this process made the id that has the secret.
+bool made_here(const Secret& secret) {
+  const std::lock_guard lock(id_mutex);
+  const auto& [server, owner] = id_server();
+  return owner == getpid() && server->serves(secret);
+}
+
 }  // namespace
 }  // namespace bootstrap
 
 Result<UniqueId> make_unique_id() {
-  TUTTI_TRY(const auto server, bootstrap::id_server());
+  TUTTI_TRY(const auto server, bootstrap::started_id_server());
   TUTTI_TRY(const bootstrap::Secret secret, tcp::random_bytes());
   TUTTI_RETURN_IF_ERROR(server->add(secret, std::make_shared<bootstrap::Store>()));
   return bootstrap::encode(*server, secret);
@@ -97,6 +115,7 @@ Result<UniqueId> make_unique_id() {
 
 Result<std::unique_ptr<Rendezvous>> unique_id_rendezvous(const UniqueId& id, Deadline deadline) {
   TUTTI_TRY(auto place, bootstrap::decode(id));
+  place.kept_here = bootstrap::made_here(place.secret);
   return bootstrap::TcpClient::connect(std::move(place), deadline);
 }
 

@@ -19,6 +19,7 @@ struct JoinInfo {
   std::uint32_t devices = 0;                        // 1: it is of a DeviceCommunicator.
   TopologySource topology = TopologySource::kNone;  // Rank 0's counts.
   std::uint64_t serial = 0;                         // Met's.
+  std::uint64_t keeps_store = 0;                    // 1: CommunicatorConfig::keeps_store.
   Peer peer;
 };
 
@@ -63,6 +64,7 @@ Result<Met> meet(const CommunicatorConfig& comm_config, std::uint64_t plans,
   static constinit std::atomic<std::uint64_t> begun{0};
   // relaxed: only the numbers matter, and that they differ.
   mine.serial = begun.fetch_add(1, std::memory_order_relaxed) + 1;
+  mine.keeps_store = comm_config.keeps_store ? 1 : 0;
   mine.peer = this_process();
   const auto plain = std::as_bytes(std::span(&mine, 1));
   Bytes sent(plain.begin(), plain.end());
@@ -103,6 +105,7 @@ Result<Met> meet(const CommunicatorConfig& comm_config, std::uint64_t plans,
                       "TUTTI_WEIGHTS and the plans in TUTTI_PLAN must be alike on all ranks");
     }
     met.peers.push_back(theirs.peer);
+    if (theirs.keeps_store != 0 && met.keeper.value < 0) met.keeper = Rank{static_cast<int>(rank)};
     if (rank != 0) continue;
     met.topology = theirs.topology;
     met.serial = theirs.serial;

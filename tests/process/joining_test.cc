@@ -78,6 +78,7 @@ class Dying : public Rendezvous {
   Status fail(const Error& error) override { return target_.fail(error); }
   void enter(Rank me) override { target_.enter(me); }
   void leave() override { target_.leave(); }
+  bool kept_here() const override { return target_.kept_here(); }
 
  private:
   Rendezvous& target_;
@@ -192,6 +193,53 @@ TEST_CASE("once the store has gone, each request fails at once and names rank 0"
   });
   CHECK(processes.wait(0) == 128 + SIGKILL);
   CHECK(processes.wait(1) == 0);
+}
+
+/// The id that `maker` makes, on all ranks.
+Result<UniqueId> share_id(const ScratchDirectory& meeting, int rank, int maker) {
+  const std::string path = meeting.path() + "/id";
+  if (rank == maker) {
+    TUTTI_TRY(const UniqueId made, make_unique_id());
+    std::ofstream(path + ".part").write(reinterpret_cast<const char*>(made.bytes.data()), 128);
+    std::filesystem::rename(path + ".part", path);
+  }
+  UniqueId id;
+  if (!eventually([&] { return std::filesystem::exists(path); }) ||
+      !std::ifstream(path).read(reinterpret_cast<char*>(id.bytes.data()), 128))
+    return Error{Code::kTimeout, "no id"};
+  return id;
+}
+
+TEST_CASE(
+    "once ranks have met, the end of a unique id's store is blamed on the rank that made it") {
+  for (const char* const transport : {"shared_memory", "tcp"}) {
+    for (const int maker : {0, 2}) {
+      INFO(transport << ", rank " << maker << " has made the id");
+      const ScratchDirectory meeting;
+      Processes processes(3, [&](int rank) -> std::string {
+        Settings settings;
+        settings.transport = transport;
+        settings.timeout = 100s;
+        const auto id = share_id(meeting, rank, maker);
+        if (!id) return id.error().to_string();
+        auto rendezvous = unique_id_rendezvous(*id, Deadline::after(100s));
+        if (!rendezvous) return rendezvous.error().to_string();
+        // Rank 0 puts two values at the first exchange.
+        Dying mortal(**rendezvous, rank != maker ? -1 : maker == 0 ? 3 : 2);
+        const auto comm = Communicator::create(mortal, Rank{rank}, 3, settings);
+        if (comm) return "has joined";
+        const Error& error = comm.error();
+        const std::string keeper = "; rank " + std::to_string(maker) + " keeps that store";
+        const bool said =
+            error.what.find("unique id's store") != SIZE_MAX && error.what.find(keeper) != SIZE_MAX;
+        return said && error.peer == Rank{maker} && error.code == Code::kPeerFailed
+                   ? ""
+                   : error.to_string();
+      });
+      for (int rank = 0; rank < 3; ++rank)
+        CHECK(processes.wait(rank) == (rank == maker ? 128 + SIGKILL : 0));
+    }
+  }
 }
 
 TEST_CASE("a rank that is killed while the others connect to it is named by all of them") {
