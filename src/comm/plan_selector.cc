@@ -101,7 +101,7 @@ plan::Shape PlanSelector::shape_of(Collective collective, int root, Contract con
 
 void PlanSelector::set(const RegionConfig& config) {
   inputs_.most_lanes = config.lanes;
-  inputs_.packet_bytes = config.packet_bytes;
+  inputs_.packet_bytes = std::max(config.packet_bytes, config.long_packet_bytes);
   inputs_.slot_bytes = config.slot_bytes;
   inputs_.slots = static_cast<int>(config.slot_count);
 }

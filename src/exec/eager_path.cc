@@ -30,7 +30,7 @@ bool EagerPath::takes() const {
           : std::max(call_.in_bytes, call_.out_bytes);
   const std::size_t wide =
       call_.scaled ? element_bytes(call_.type, Form::kPartial) / call_.element : 1;
-  if (call_.eager_use == EagerUse::kNever || largest * wide > board_.region().config().packet_bytes)
+  if (call_.eager_use == EagerUse::kNever || largest * wide > board_.region().longest_packet())
     return false;
   return call_.eager_use == EagerUse::kAlways ||
          adapt_.eager_limits.allow(call_.collective, largest, board_.number());
@@ -47,9 +47,14 @@ void EagerPath::begin() {
   receives_ = has_output(call_, team.me);
   // Others read this rank's part; and this rank itself does if it was scaled there.
   const bool read = !traits.root_output || team.me != call_.root;
+  // By what all ranks know.
+  const Packet packet = in_lines_                                       ? Packet::kNone
+                        : most <= board_.region().config().packet_bytes ? Packet::kShort
+                                                                        : Packet::kLong;
   Round round{
-      .credit = in_lines_ ? board_.line_credit() : board_.slot_credit(),
+      .credit = board_.packet_credit(packet),
       .slot_bytes = in_lines_ ? 0 : static_cast<std::uint32_t>(bytes_),
+      .packet = packet,
       .only_from = traits.root_input ? call_.root : -1,
       .only_to = traits.root_output ? call_.root : -1,
       .symmetric = !rooted,
@@ -123,7 +128,7 @@ void EagerPath::copy_past_cache(std::byte* to) {
 
 void EagerPath::publish() {
   if (in_lines_) return publish_lines();
-  std::byte* slot = board_.region().packet(board_.team().me, board_.number());
+  std::byte* slot = board_.region().packet(board_.team().me, board_.number(), is_long());
   if (call_.scaled)
     scale_into(slot);
   else if (adapt_.slot_stores.usual() && bytes_ >= kWorthStreaming)

@@ -40,8 +40,10 @@ class EagerPath {
   void copy_past_cache(std::byte* to);
   void collect(std::size_t block);
   const std::byte* payload_of(int rank) const {
-    return in_lines_ ? board_.payload(rank) : board_.region().packet(rank, board_.number());
+    return in_lines_ ? board_.payload(rank)
+                     : board_.region().packet(rank, board_.number(), is_long());
   }
+  bool is_long() const { return board_.round().packet == Packet::kLong; }
   Form form() const { return call_.scaled ? Form::kPartial : Form::kContribution; }
 
   CallBoard& board_;

@@ -18,18 +18,23 @@ std::size_t one_shot_bytes(int rank_count) {
              : std::min<std::size_t>(4096, 65536 / static_cast<std::size_t>(rank_count));
 }
 
+/// Where ranks share CPUs a plan's rounds cost a switch to every rank. The longest packets were
+/// measured with 4 and 8 ranks on 2 CPUs.
+bool long_packets_win(int rank_count, bool oversubscribed) {
+  return oversubscribed && rank_count > 2 && rank_count <= 8;
+}
+
 /// Bytes up to which messages in plain buffers are packets. Between two ranks one shot moves no
 /// more than two do, and the kernel's copies of a plan cost a system call each: the decision has
-/// the measurements. More than two ranks were not measured with longer packets.
-std::size_t plain_eager_bytes(Collective collective, int rank_count) {
+/// the measurements. More ranks with a CPU each were not measured with longer packets.
+std::size_t plain_eager_bytes(Collective collective, int rank_count, bool oversubscribed) {
+  if (long_packets_win(rank_count, oversubscribed)) return 65536;
   if (rank_count > 2) return one_shot_bytes(rank_count);
   return collective == Collective::kReduceScatter ? 32768 : 65536;
 }
 
-/// Bytes up to which messages in mapped buffers are packets. Where ranks share CPUs a plan's rounds
-/// cost a switch to every rank, and a packet's rooted call none. Measured on 2 CPUs, by packet and
-/// by plan: 4 ranks, 16 KiB, broadcast 0.93 us and 3.6, reduce 1.4 and 5.7, all-reduce 3.6 and 5.3;
-/// 8 ranks, 8 KiB, broadcast 1.1 and 8.1, all-reduce 9.9 and 16.
+/// Bytes up to which messages in mapped buffers are packets. Where ranks share CPUs a packet's
+/// rooted call costs no switch. In an all-reduce every rank reduces all of it.
 ///
 /// A rooted packet lets the root, or the ranks that send, run ahead; a plan joins all ranks.
 /// Measured on 2 ranks, time by packet / by plan: rooted ones of 8 KiB 0.45 to 0.60, of 16 KiB 0.94
@@ -37,6 +42,10 @@ std::size_t plain_eager_bytes(Collective collective, int rank_count) {
 /// from each other; of 4 KiB 0.75 to 0.93, and 1.3 there.
 std::size_t mapped_eager_bytes(Collective collective, int rank_count, bool oversubscribed) {
   const std::size_t most = one_shot_bytes(rank_count);
+  if (long_packets_win(rank_count, oversubscribed)) {
+    if (collective != Collective::kAllReduce) return 65536;
+    return rank_count <= 4 ? 32768 : most;
+  }
   if (oversubscribed) return most;
   if (collective == Collective::kGather) return std::min<std::size_t>(16384, most);
   if (has_root(collective)) return std::min<std::size_t>(8192, most);
@@ -75,10 +84,20 @@ std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_
       oversubscribed && (collective == Collective::kReduce || collective == Collective::kBroadcast);
   const std::string small(one_shot_wins ? "direct" : name);
   const std::size_t eager = mapped ? mapped_eager_bytes(collective, rank_count, oversubscribed)
-                                   : plain_eager_bytes(collective, rank_count);
-  std::vector<Range> ranges{{eager, {{std::string(kEagerName), 1, 0}, {small, 1, 0}}}};
-  if (small != name) ranges.push_back({kOversubscribedOneShotBytes, {{small, 1, 0}}});
-  ranges.push_back({std::numeric_limits<std::size_t>::max(), {{name, 1, 0}}});
+                                   : plain_eager_bytes(collective, rank_count, oversubscribed);
+  // Up to `eager` packets come first. Where there can be none, and beyond, it is a plan: `small` up
+  // to a size, if that is another one, and `name`.
+  const auto range = [eager](std::size_t up_to, const std::string& plan) {
+    if (up_to > eager) return Range{up_to, {{plan, 1, 0}}};
+    return Range{up_to, {{std::string(kEagerName), 1, 0}, {plan, 1, 0}}};
+  };
+  const std::size_t small_up_to = small == name ? 0 : kOversubscribedOneShotBytes;
+  std::vector<Range> ranges{range(eager, eager <= small_up_to ? small : name)};
+  if (small_up_to < eager && small_up_to != 0)
+    ranges.insert(ranges.begin(), range(small_up_to, small));
+  else if (small_up_to > eager)
+    ranges.push_back(range(small_up_to, small));
+  ranges.push_back(range(std::numeric_limits<std::size_t>::max(), name));
   return ranges;
 }
 

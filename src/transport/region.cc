@@ -20,7 +20,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7475747469303309ULL;  // Changes whenever the layout does.
+constexpr std::uint64_t kMagic = 0x747574746930330aULL;  // Changes whenever the layout does.
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -98,7 +98,8 @@ Region::Region(std::byte* base, const RegionConfig& config) : base_(base), confi
   blocks_ = place(kBlockTables * ranks * sizeof(BlockView));
   signals_ = place(ranks * lanes * sizeof(Counter));
   notes_ = place(config.notes != 0 ? ranks * sizeof(Note) : 0);
-  packets_ = place(config.packet_slots * config.packet_bytes);
+  packets_ = place(std::max(config.packet_slots * config.packet_bytes,
+                            config.long_packet_slots * config.long_packet_bytes));
   multicast_ = place(lanes * multicast_bytes_);
   channels_ = place((ranks - 1) * lanes * channel_bytes_);
   messages_ = place((ranks - 1) * message_bytes_);
@@ -125,15 +126,18 @@ RegionConfig Region::default_config(int rank_count) {
   // (docs/decisions/0007-deep-rings.md).
   if (rank_count <= 2) {
     config.slot_bytes = 32768, config.slot_count = 8, config.multicast_slots = 32;
-    config.packet_bytes = 65536, config.packet_slots = 32;
+    config.packet_bytes = 16384, config.packet_slots = 64;
+    config.long_packet_bytes = 65536, config.long_packet_slots = 32;
     config.message_bytes = 16384, config.message_slots = 8;
   } else if (rank_count <= 4) {
     config.slot_bytes = 131072, config.slot_count = 2, config.multicast_slots = 4;
     config.packet_bytes = 16384, config.packet_slots = 32;
+    config.long_packet_bytes = 65536, config.long_packet_slots = 8;
     config.message_bytes = 8192, config.message_slots = 4;
   } else if (rank_count <= 8) {
     config.slot_bytes = 32768, config.slot_count = 2, config.multicast_slots = 8;
     config.packet_bytes = 8192, config.packet_slots = 27;
+    config.long_packet_bytes = 65536, config.long_packet_slots = 3;
     config.message_bytes = 2560, config.message_slots = 2;
   } else {
     config.slot_bytes = rank_count <= 16 ? 16384 : 4096;
@@ -146,8 +150,8 @@ RegionConfig Region::default_config(int rank_count) {
 
 RegionConfig Region::network_config(int rank_count, std::size_t longest_slot) {
   RegionConfig config = default_config(rank_count);
-  // Longer ones were not measured over a network, where each is sent to all.
-  if (rank_count <= 2) config.packet_bytes = 16384, config.packet_slots = 64;
+  // Not measured over a network: a packet is sent to each of the others.
+  config.long_packet_bytes = config.long_packet_slots = 0;
   // A slot is a round of messages between the two, so it takes long ones to fill a network. No more
   // than so much is kept for what peers send to a rank. Measured over TCP, 2 ranks, 512 KiB, 4 MiB
   // and 64 MiB: 2 slots of 512 KiB take 0.80, 0.82 and 0.87 of the time of 4 of 256 KiB; 4 of them
@@ -186,10 +190,13 @@ Result<RegionConfig> Region::inspect(const std::byte* base, std::size_t bytes) {
       config.packet_slots > 1024 || config.calls < 2 || config.calls > kCalls ||
       config.calls % 2 != 0 || config.slot_bytes % kCacheLine != 0 || config.slot_bytes == 0 ||
       config.slot_bytes > (std::uint64_t{1} << 30) || config.packet_bytes % kCacheLine != 0 ||
-      config.packet_bytes > (std::uint64_t{1} << 30) || config.message_slots == 0 ||
-      config.message_slots > 1024 || config.message_bytes % kCacheLine != 0 ||
-      config.message_bytes < 2 * kCacheLine || config.message_bytes > (std::uint64_t{1} << 30) ||
-      bytes_for(config) > bytes) {
+      config.packet_bytes > (std::uint64_t{1} << 30) ||
+      config.long_packet_bytes % kCacheLine != 0 ||
+      config.long_packet_bytes > (std::uint64_t{1} << 30) || config.long_packet_slots > 1024 ||
+      (config.long_packet_bytes == 0) != (config.long_packet_slots == 0) ||
+      config.message_slots == 0 || config.message_slots > 1024 ||
+      config.message_bytes % kCacheLine != 0 || config.message_bytes < 2 * kCacheLine ||
+      config.message_bytes > (std::uint64_t{1} << 30) || bytes_for(config) > bytes) {
     return Error{Code::kMismatch, "the shared memory of rank 0 has impossible sizes in its header"};
   }
   return config;

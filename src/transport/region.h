@@ -60,6 +60,8 @@ struct RegionConfig {
   std::uint32_t fence = 0;            // 1: some rank has no heavy barrier, see notify.
   std::uint64_t slot_bytes = 32768;
   std::uint64_t packet_bytes = 32768;
+  std::uint64_t long_packet_bytes = 0;  // Of packets that share their memory; 0: there are none.
+  std::uint32_t long_packet_slots = 0;
   std::uint64_t message_bytes = 4096;  // Per slot of a ring for messages.
   std::uint32_t message_slots = 2;
   std::uint32_t replica = 0;    // 1: a replica of one rank's own, see remote_link.h.
@@ -225,8 +227,16 @@ class Region {
   BlockView* blocks(int rank, std::uint64_t call) const {
     return at<BlockView>(rank, blocks_) + call % kBlockTables * config_.rank_count;
   }
-  std::byte* packet(int rank, std::uint64_t call) const {
-    return at<std::byte>(rank, packets_) + call % config_.packet_slots * config_.packet_bytes;
+  /// The packet of a call, of `packet_bytes` or of `long_packet_bytes`.
+  std::byte* packet(int rank, std::uint64_t call, bool is_long = false) const {
+    const std::size_t bytes = is_long ? config_.long_packet_bytes : config_.packet_bytes;
+    return at<std::byte>(rank, packets_) + call % packet_slots(is_long) * bytes;
+  }
+  std::uint32_t packet_slots(bool is_long) const {
+    return is_long ? config_.long_packet_slots : config_.packet_slots;
+  }
+  std::size_t longest_packet() const {
+    return std::max(config_.packet_bytes, config_.long_packet_bytes);
   }
   Ring channel(int from, int to, int lane) const;
   Ring multicast(int from, int lane) const;

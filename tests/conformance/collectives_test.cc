@@ -1,5 +1,8 @@
 // Every collective × algorithm × transport × type × operation × size × placement gives the
 // reference's bits. What is registered is tested: nothing here names an algorithm or a transport.
+#include <numeric>
+#include <thread>
+
 #include "algorithms/algorithm.h"
 #include "support/catch.h"
 #include "support/cluster.h"
@@ -141,6 +144,45 @@ TEST_CASE("mixed calls follow each other without a barrier") {
                   return wrong;
               }
               return std::string();
+            }) == "");
+      leave(*comms);
+    }
+  }
+}
+
+TEST_CASE("a rank that runs ahead overwrites no packet that others still read, short or long") {
+  // Short and long packets share their memory.
+  std::mt19937_64 random(Catch::rngSeed());
+  for (const Transport* transport : transports_here()) {
+    for (const int ranks : {2, 3, 5}) {
+      const std::uint64_t seed = random();
+      INFO(transport->name << ", " << ranks << " ranks, seed " << seed);
+      Settings settings;
+      settings.transport = transport->name;
+      settings.algorithm = "packet";
+      auto comms = Communicator::in_process(ranks, settings);
+      REQUIRE(comms);
+      CHECK(on_all_ranks(*comms, [&](Communicator& comm) -> std::string {
+              std::mt19937_64 order(seed);
+              std::size_t count = 0;
+              for (std::uint32_t i = 0, left = 0; i < 600; ++i) {
+                if (left-- == 0) {
+                  left = static_cast<std::uint32_t>(order() % 20);
+                  count = order() % 2 == 0 ? 1 + order() % 2048 : 8192 + order() % 8193;
+                }
+                std::vector<std::uint32_t> wanted(count);
+                std::iota(wanted.begin(), wanted.end(), i * 100'000);
+                std::vector<std::uint32_t> got(count);
+                const bool root = comm.rank() == Rank{0};
+                // The root is ahead by as much as it may.
+                if (!root && i % 32 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                if (auto sent = comm.broadcast(root ? wanted.data() : nullptr, got.data(), count,
+                                               DataType::kUint32, Rank{0});
+                    !sent)
+                  return sent.error().to_string();
+                if (!root && got != wanted) return "call " + std::to_string(i) + " is wrong";
+              }
+              return "";
             }) == "");
       leave(*comms);
     }

@@ -10,9 +10,6 @@ CallBoard::CallBoard(Endpoint& endpoint, int me, flight::Recorder& flight)
             .ranks = static_cast<int>(endpoint.region().config().rank_count),
             .fence = endpoint.region().config().fence != 0},
       log_(region().record(me), flight),
-      // At most the credit there is, as the next call must not hang on it; a quarter, so that
-      // nobody waits in step.
-      finished_period_(std::max(1U, std::min(config().calls, config().packet_slots) / 4)),
       gathered_(static_cast<std::size_t>(team_.ranks) * kGatheredStride) {}
 
 bool CallBoard::look_for_credit() {

@@ -59,12 +59,16 @@ struct Team {
   bool fence;
 };
 
+/// Packets of a round, besides the lines. Short and long ones share their memory.
+enum class Packet : std::uint8_t { kNone, kShort, kLong };
+
 /// How ranks use their lines in a round.
 struct Round {
   std::uint32_t lines = 1;           // That each rank writes.
   std::uint32_t first = 0, end = 1;  // Those that this rank reads.
   std::uint32_t credit = 0;          // Rounds that a rank may be ahead of the others.
   std::uint32_t slot_bytes = 0;      // In this rank's packet slot.
+  Packet packet = Packet::kNone;     // That this rank or another one writes.
   int only_from = -1;                // The one rank that writes; -1: all do.
   int only_to = -1;                  // The one rank that reads.
   bool symmetric = true;  // All write and read: no rank can be ahead by more than a round.
@@ -86,8 +90,15 @@ class CallBoard {
   std::uint64_t number() const { return log_.number(); }
   const Round& round() const { return round_; }
 
-  /// The credit of a round by packet slots, or by lines alone.
-  std::uint32_t slot_credit() const { return std::min(line_credit(), config().packet_slots); }
+  /// The credit of the next round if it has such packets. Those of the other length lie in the same
+  /// memory, so the latest of them must have been read.
+  std::uint32_t packet_credit(Packet packet) const {
+    if (packet == Packet::kNone) return line_credit();
+    const bool is_long = packet == Packet::kLong;
+    const std::uint64_t since = number() + 1 - (is_long ? last_short_ : last_long_);
+    const std::uint32_t slots = std::min(line_credit(), region().packet_slots(is_long));
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(slots, since));
+  }
   std::uint32_t line_credit() const { return config().calls - 1; }  // See next_place.
 
   /// Begins a round of a call: its word with its path, and its counts as `sizes` hashes them.
@@ -95,6 +106,7 @@ class CallBoard {
     next_place();
     log_.note(word, count, sizes);
     round_ = round;
+    note_packet();
     next_line_ = round.first;
     last_peer_ = -1;
     if (!round.writes) log_.show();
@@ -102,7 +114,9 @@ class CallBoard {
   /// Begins a round that is like the one before.
   void repeat() {
     next_place();
+    if (round_.packet != Packet::kNone) round_.credit = packet_credit(round_.packet);
     log_.repeat();
+    note_packet();
     next_line_ = round_.first;
     if (!round_.writes) log_.show();
   }
@@ -241,6 +255,15 @@ class CallBoard {
   }
 
  private:
+  /// A round with its number. A rank whose credit is short waits until the others have said what
+  /// they finished; with less credit than before that may be more than they said so far.
+  void note_packet() {
+    if (round_.packet == Packet::kShort) last_short_ = number();
+    if (round_.packet == Packet::kLong) last_long_ = number();
+    if (said_finished_ + round_.credit >= number()) return;
+    say_finished(number() - 1);
+    ring_others();
+  }
   static constexpr std::size_t kGatheredStride =
       (kCallPayload + kCacheLine - 1) / kCacheLine * kCacheLine;
 
@@ -299,7 +322,8 @@ class CallBoard {
   }
   void publish_on_link();
   bool finished_due(std::uint64_t number) const {
-    return number - said_finished_ >= finished_period_;
+    // A quarter of the credit that there is: nobody waits in step.
+    return number - said_finished_ >= std::max(1U, round_.credit / 4);
   }
   void say_finished(std::uint64_t number) {
     said_finished_ = number;
@@ -313,13 +337,13 @@ class CallBoard {
   std::uint64_t place_ = 0;              // Where this round's lines are; alike on every rank.
   std::uint64_t last_place_ = 0;         // The latest of the places that are used in turn.
   std::uint64_t everyone_finished_ = 0;  // Every rank has finished at least this round.
-  std::uint64_t said_finished_ = 0;      // The last that this rank has said it finished,
-  std::uint64_t finished_period_;        // and how many later it says so again.
-  int next_peer_ = 0;                    // The first rank whose lines have not all been seen,
-  std::uint32_t next_line_ = 0;          // and which of them is next.
-  int suspect_ = -1;                     // See take_suspect.
-  int last_peer_ = -1;                   // See last_peer.
-  std::vector<std::byte> gathered_;      // By rank: payloads of several lines.
+  std::uint64_t said_finished_ = 0;      // The last that this rank has said it finished.
+  std::uint64_t last_short_ = 0, last_long_ = 0;  // The latest rounds with such packets.
+  int next_peer_ = 0;                // The first rank whose lines have not all been seen,
+  std::uint32_t next_line_ = 0;      // and which of them is next.
+  int suspect_ = -1;                 // See take_suspect.
+  int last_peer_ = -1;               // See last_peer.
+  std::vector<std::byte> gathered_;  // By rank: payloads of several lines.
 };
 
 }  // namespace tutti::exec

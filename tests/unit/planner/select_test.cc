@@ -285,15 +285,19 @@ TEST_CASE("where nothing was measured, the built-in rules hold") {
   CHECK(limit(Collective::kAllReduce, 2, false) == 65536);
   CHECK(limit(Collective::kBroadcast, 2, false) == 65536);
   CHECK(limit(Collective::kReduceScatter, 2, false) == 32768);
-  CHECK(limit(Collective::kAllReduce, 4, false) == 16384);
-  CHECK(limit(Collective::kAllReduce, 8, false) == 8192);
+  CHECK(limit(Collective::kAllReduce, 4, false) == 65536);
+  CHECK(limit(Collective::kAllReduce, 8, false) == 65536);
+  CHECK(limit(Collective::kAllReduce, 9, false) == 4096);
   CHECK(limit(Collective::kAllReduce, 64, false) == 1024);
   CHECK(limit(Collective::kAllReduce, 2, true) == 2048);
   CHECK(limit(Collective::kBroadcast, 2, true) == 8192);
   CHECK(limit(Collective::kGather, 2, true) == 16384);
   // Where ranks share CPUs.
-  CHECK(limit(Collective::kScatter, 4, true) == 16384);
-  CHECK(limit(Collective::kBroadcast, 4, true) == 16384);
+  CHECK(limit(Collective::kScatter, 4, true) == 65536);
+  CHECK(limit(Collective::kBroadcast, 3, true) == 65536);
+  CHECK(limit(Collective::kAllReduce, 4, true) == 32768);
+  CHECK(limit(Collective::kAllReduce, 8, true) == 8192);
+  CHECK(limit(Collective::kBroadcast, 16, true) == 4096);
   CHECK(chosen(Collective::kReduce, 4, true, 32768) == "direct");
   CHECK(chosen(Collective::kReduce, 4, true, 32772) == "two_shot");
   inputs.usable_cpus = 4;
