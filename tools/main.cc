@@ -3,6 +3,7 @@
 
 #include "perf/sweep/help.h"
 #include "tools/command.h"
+#include "tools/completion/candidates.h"
 
 namespace {
 
@@ -61,6 +62,10 @@ int main(int argc, char** argv) {
 #define TUTTI_COMMAND(name) tutti::tools::define_##name(app, exit_code);
 #include "tools/commands.def"
 #undef TUTTI_COMMAND
-  const int code = parse_and_run(app, exit_code, argc, argv);
+  int code = 0;
+  if (argc > 1 && std::string_view(argv[1]) == tutti::tools::kCandidates)
+    tutti::put_output(tutti::tools::candidates(app, {argv + 2, argv + argc}));
+  else
+    code = parse_and_run(app, exit_code, argc, argv);
   return tutti::finish_output(name_of(app), code);
 }

@@ -15,6 +15,7 @@
 #include "planner/planner.h"
 #include "tools/command.h"
 #include "tools/simulate/options.h"
+#include "tools/words.h"
 
 namespace tutti::tools {
 namespace {
@@ -123,11 +124,15 @@ int run(const Options& options) {
 void define_plan(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("plan", "Print an algorithm's plan, or check your own");
-  perf::add_shown(*command, "COLLECTIVE", options->collective, "all_reduce, broadcast, ...");
+  perf::offer(
+      perf::add_shown(*command, "COLLECTIVE", options->collective, "all_reduce, broadcast, ..."),
+      collective_words());
   perf::add_number(*command, "--ranks", options->ranks, "Rank count", 1, kMostPlanRanks);
-  command->add_option(
-      "--algorithm", options->algorithm,
-      "The algorithm (see tutti info); if left out, the one that the library would choose");
+  perf::offer(
+      command->add_option(
+          "--algorithm", options->algorithm,
+          "The algorithm (see tutti info); if left out, the one that the library would choose"),
+      algorithm_words());
   perf::add_number(*command, "--root", options->root, "The root of a rooted collective", 0,
                    kMostPlanRanks - 1);
   command->add_option("--groups", options->groups, "Ranks per group, as TUTTI_GROUPS")
@@ -142,7 +147,8 @@ void define_plan(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, kMostPlanRanks))
       ->needs(direct);
   command->add_flag("--multicast", options->multicast, "Join what goes from one step to all ranks");
-  command->add_option("--check", options->check, "Verify these files, and say what was proved");
+  command->add_option("--check", options->check, "Verify these files, and say what was proved")
+      ->type_name("FILE");
   command->footer(
       "Examples:\n  tutti plan all_reduce --ranks 4 --algorithm ring >mine.plan\n"
       "  tutti plan --check mine.plan\n"

@@ -47,8 +47,8 @@ struct Adder {
     perf::add_shown(app, name, into, text)->check(up_to(most));
   }
   void word(const char* name, std::string& into, const std::string& text,
-            std::vector<std::string> words) const {
-    perf::add_shown(app, name, into, text)->check(CLI::IsMember(std::move(words)).description(""));
+            const std::vector<std::string>& words) const {
+    perf::add_word(app, name, into, text, words);
   }
 };
 
@@ -97,13 +97,16 @@ double samples_of(const trainer::TrainOptions& options, const trainer::Split& da
   return static_cast<double>(data.train.size()) * options.epochs;
 }
 
+std::vector<std::string> strategy_words() {
+  std::vector<std::string> words;
+  for (const trainer::StrategyInfo& info : trainer::strategies()) words.emplace_back(info.name);
+  return words;
+}
+
 /// Several strategies on one task.
 Result<int> compare(TrainCommand command, const trainer::Split& data) {
   std::vector<std::string> names = command.compare;
-  if (names.size() == 1 && names[0] == "all") {
-    names.clear();
-    for (const trainer::StrategyInfo& info : trainer::strategies()) names.emplace_back(info.name);
-  }
+  if (names.size() == 1 && names[0] == "all") names = strategy_words();
   const int ranks = command.ranks == 0 ? 2 : command.ranks;
   std::vector<trainer::Compared> runs;
   for (const std::string& name : names) {
@@ -291,13 +294,10 @@ int run_train(TrainCommand& command) {
 
 void add_strategy_options(const Adder& add, TrainCommand& command) {
   trainer::StrategyOptions& way = command.options.strategy;
-  std::vector<std::string> names;
   std::string texts = "Strategies:\n";
-  for (const trainer::StrategyInfo& info : trainer::strategies()) {
-    names.emplace_back(info.name);
+  for (const trainer::StrategyInfo& info : trainer::strategies())
     texts += fmt::format("  {:<13}{}\n", info.name, info.text);
-  }
-  add.word("--strategy", way.name, "How ranks share the work, see below", names);
+  add.word("--strategy", way.name, "How ranks share the work, see below", strategy_words());
   add.app.footer(texts + "\n" + add.app.get_footer());
   add.number("--accumulate", command.options.accumulate, "Batches between two synchronisations", 1,
              1000);
@@ -348,7 +348,8 @@ void add_model_options(const Adder& add, TrainCommand& command) {
   add.real("--momentum", o.strategy.optimiser.momentum, "Momentum", 1);
   add.real("--weight-decay", o.strategy.optimiser.weight_decay, "Weight decay", 1);
   perf::add_shown(add.app, "--seed", o.seed, "Seed of split, weights and order");
-  add.app.add_option("--data", command.data, "CSV of 64 pixels and a digit a line, or a text");
+  add.app.add_option("--data", command.data, "CSV of 64 pixels and a digit a line, or a text")
+      ->type_name("FILE");
 }
 
 }  // namespace
@@ -379,19 +380,22 @@ void define_train(CLI::App& app, int& exit_code) {
       ->type_name("FOLDER")
       ->check(CLI::ExistingDirectory.description(""));
   train->add_flag("--join", command->joins, "Be such a new rank");
-  train
-      ->add_option("--compare", command->compare,
-                   "Train with each of these strategies, or all, and print a table")
-      ->delimiter(',')
-      ->type_name("STRATEGY,...");
+  std::vector<std::string> compared = strategy_words();
+  compared.emplace_back("all");
+  perf::offer(train
+                  ->add_option("--compare", command->compare,
+                               "Train with each of these strategies, or all, and print a table")
+                  ->delimiter(',')
+                  ->type_name("STRATEGY,..."),
+              compared);
   train
       ->add_option("--scaling", command->scaling,
                    "Train on each of these numbers of ranks, and print tables")
       ->delimiter(',')
       ->type_name("RANKS,...")
       ->check(CLI::Range(1, 64).description(""));
-  train->add_option("--plot", command->plot, "Write a picture (SVG)");
-  train->add_option("--json", command->json, "Write the history as JSON");
+  train->add_option("--plot", command->plot, "Write a picture (SVG)")->type_name("FILE");
+  train->add_option("--json", command->json, "Write the history as JSON")->type_name("FILE");
   train
       ->add_option("--checkpoint", command->options.checkpoint,
                    "Write the state into this folder after every epoch; all ranks see it")

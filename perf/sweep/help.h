@@ -1,9 +1,11 @@
-// File: sweep/help.h: options, what is wrong with them, and --help in lines of at most 100 columns.
+// File: sweep/help.h: options, what is wrong with them, --help in lines of at most 100 columns, and
+// the words of an option that shells complete.
 #pragma once
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "tutti/result.h"
 
@@ -56,6 +58,30 @@ template <class T, class Limit>
 CLI::Option* add_number(CLI::App& app, const std::string& names, T& into, const std::string& text,
                         Limit least, Limit most) {
   return add_shown(app, names, into, text)->check(CLI::Range(least, most));
+}
+
+/// Names the words that an option takes, for shells to complete. They ride on the option as a
+/// validator that is switched off: it refuses nothing, and --help does not show it.
+inline CLI::Option* offer(CLI::Option* option, const std::vector<std::string>& words) {
+  const CLI::Validator carrier(CLI::detail::join(words, "\n"));
+  return option->check(carrier.name("words").active(false));
+}
+/// Those words; none if nobody named any.
+inline std::vector<std::string> offered(CLI::Option& option) {
+  try {
+    CLI::Validator* carrier = option.get_validator("words");
+    const std::string words = carrier->active(true).get_description();
+    carrier->active(false);
+    return words.empty() ? std::vector<std::string>{} : CLI::detail::split(words, '\n');
+  } catch (const CLI::OptionNotFound&) {
+    return {};
+  }
+}
+/// One that takes some words only.
+inline CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& into,
+                             const std::string& text, const std::vector<std::string>& words) {
+  return offer(add_shown(app, names, into, text)->check(CLI::IsMember(words).description("")),
+               words);
 }
 
 }  // namespace perf

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs into a folder of its own, then builds and runs programs against it the way users do: C
 # and C++, by find_package and by pkg-config. Also: the library exports the API and nothing else, and
-# each manual page renders without a warning.
+# each manual page renders without a warning, and shells find what completes the words of tutti.
 set -euo pipefail
 source_dir=$TEST_SOURCE_DIR
 build_dir=$TEST_BUILD_DIR
@@ -32,6 +32,11 @@ done
 for page in "$pages"/*.1; do
   ! command -v man >/dev/null || MANWIDTH=80 man --warnings -Tutf8 -l "$page" >"$work/page" 2>"$work/warnings"
   [ ! -s "$work/warnings" ] || { echo "$page:"; cat "$work/warnings"; exit 1; }
+done
+
+echo "== completion"
+for file in bash:bash-completion/completions/tutti zsh:zsh/site-functions/_tutti fish:fish/vendor_completions.d/tutti.fish; do
+  "$prefix/bin/tutti" completion "${file%%:*}" | diff - "$prefix/share/${file#*:}"
 done
 
 echo "== find_package"

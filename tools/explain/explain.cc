@@ -147,7 +147,8 @@ void define_explain(CLI::App& app, int& exit_code) {
   command->add_option("--rank", options->rank, "With --plan: print only this rank's part")
       ->check(CLI::NonNegativeNumber)
       ->excludes(json);
-  command->add_option("--svg", options->svg, "Draw what each rank does when into this file");
+  command->add_option("--svg", options->svg, "Draw what each rank does when into this file")
+      ->type_name("FILE");
   command->footer(
       "Examples:\n  tutti explain all_reduce --model hgx-h100:4 --bytes 64M --type bf16\n"
       "  tutti explain all_gather --from machine.xml --bytes 8 --svg gather.svg\n"

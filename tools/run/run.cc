@@ -13,6 +13,7 @@
 #include "tools/command.h"
 #include "tools/run/hosts.h"
 #include "tools/run/supervisor.h"
+#include "tools/words.h"
 #include "topology/capture/machines.h"
 
 namespace tutti::tools {
@@ -239,12 +240,16 @@ void define_run(CLI::App& app, int& exit_code) {
                        "NCCL or Tutti; without -n, one rank")
           ->type_name("COUNT")
           ->check(CLI::Range(1, 64).description(""));
-  command
-      ->add_option("--model", options->simulated.machine,
-                   "What machine they are of: a model or a file, as tutti topo takes them")
-      ->needs(simulated)
-      ->capture_default_str();
+  perf::offer(command
+                  ->add_option("--model", options->simulated.machine,
+                               "What machine they are of: a model or a file, as tutti topo takes "
+                               "them")
+                  ->needs(simulated)
+                  ->type_name("FILE|MODEL")
+                  ->capture_default_str(),
+              model_words());
   command->add_option("program", options->program, "The program and its arguments, after --")
+      ->type_name("COMMAND")
       ->required();
   command->footer(
       "The program finds its rank in TUTTI_RANK, TUTTI_RANK_COUNT, TUTTI_LOCAL_RANK and\n"

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "perf/sweep/help.h"
 #include "perf/sweep/options.h"
+#include "tools/words.h"
 #include "topology/graph/words.h"
 #include "topology/join/repeat.h"
 
@@ -140,14 +142,20 @@ std::string name_of(const GraphSource& source, const topology::Graph& graph) {
 }
 
 void add_simulate_options(CLI::App& command, SimulateWords& words) {
-  command.add_option("COLLECTIVE", words.collective, collective_names())->capture_default_str();
+  perf::offer(perf::add_shown(command, "COLLECTIVE", words.collective, collective_names()),
+              collective_words());
   add_source_options(command, words.source);
-  command.add_option("--algorithm", words.algorithms, "Only these")->delimiter(',');
-  command.add_option("--protocol", words.protocols, "Only these of " + planner::protocol_names())
-      ->delimiter(',');
-  command.add_option("--contract", words.contract, "deterministic or relaxed")
-      ->capture_default_str();
-  command.add_option("--type", words.type, "Data type: float32, bf16, ...")->capture_default_str();
+  perf::offer(command.add_option("--algorithm", words.algorithms, "Only these")->delimiter(','),
+              algorithm_words());
+  perf::offer(
+      command
+          .add_option("--protocol", words.protocols, "Only these of " + planner::protocol_names())
+          ->delimiter(','),
+      protocol_words());
+  perf::offer(perf::add_shown(command, "--contract", words.contract, "deterministic or relaxed"),
+              contract_words());
+  perf::offer(perf::add_shown(command, "--type", words.type, "Data type: float32, bf16, ..."),
+              type_words());
   command.add_option("--root", words.root, "Root of those that have one")->capture_default_str();
 }
 

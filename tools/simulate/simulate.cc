@@ -148,8 +148,9 @@ void define_simulate(CLI::App& app, int& exit_code) {
       "--ranks", options->ranks,
       "Rank counts, the same way; a model without a size and a file of one host grow");
   command->add_flag("--json", options->json, "As JSON");
-  command->add_option("--csv", options->csv, "Also write the rows to this file");
-  command->add_option("--svg", options->svg, "Also draw the curve into this file");
+  command->add_option("--csv", options->csv, "Also write the rows to this file")->type_name("FILE");
+  command->add_option("--svg", options->svg, "Also draw the curve into this file")
+      ->type_name("FILE");
   command->footer(
       "Examples:\n  tutti simulate all_reduce --model hgx-h100:2\n"
       "  tutti simulate all_reduce --model dgx-a100 --algorithm ring,two_shot --contract relaxed\n"

@@ -23,10 +23,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "perf/sweep/help.h"
 #include "tools/command.h"
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
 #include "tools/simulate/simulate.h"
+#include "tools/words.h"
 #include "topology/graph/words.h"
 
 namespace tutti::tools {
@@ -275,8 +277,9 @@ void define_step_time(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "step-time", "How long a training step would take on a machine that need not be here");
-  command->add_option("--model", options->machine, "A modelled system: hgx-h100, dgx-a100, ...")
-      ->capture_default_str();
+  perf::offer(perf::add_shown(*command, "--model", options->machine,
+                              "A modelled system: hgx-h100, dgx-a100, ..."),
+              model_words());
   command->add_option("--ranks", options->ranks, "Rank counts")
       ->delimiter(',')
       ->check(CLI::Range(2, 4096))
@@ -291,8 +294,9 @@ void define_step_time(CLI::App& app, int& exit_code) {
   real("--tflops", options->teraflops, "What a rank computes, in 10^12 operations a second");
   real("--memory", options->memory_gigabytes, "A rank's memory in GB");
   real("--rate", options->rate, "GB/s for the arithmetic beside the simulation");
-  command->add_option("--contract", options->contract, "deterministic or relaxed")
-      ->capture_default_str();
+  perf::offer(
+      perf::add_shown(*command, "--contract", options->contract, "deterministic or relaxed"),
+      contract_words());
   command->add_flag("--json", options->json, "As JSON");
   command->footer(
       "Examples:\n  tutti step-time\n"

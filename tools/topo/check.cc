@@ -4,7 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "perf/sweep/help.h"
 #include "tools/topo/topo.h"
+#include "tools/words.h"
 #include "topology/capture/machines.h"
 #include "topology/checks/check.h"
 
@@ -95,8 +97,12 @@ void define_topo_check(CLI::App& app, int& exit_code) {
 void define_topo_diff(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Check>();
   CLI::App* command = app.add_subcommand("diff", "What two machines differ in");
-  command->add_option("A", options->a, "A file or a model, as it should be")->required();
-  command->add_option("B", options->b, "Another, as it is")->required();
+  const auto add = [&](const char* name, std::string& into, const char* text) {
+    perf::offer(command->add_option(name, into, text)->required()->type_name("FILE|MODEL"),
+                model_words());
+  };
+  add("A", options->a, "A file or a model, as it should be");
+  add("B", options->b, "Another, as it is");
   command->add_flag("--json", options->json, "As JSON");
   command->footer(
       "Exit code as for check.\n"

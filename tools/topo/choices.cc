@@ -3,11 +3,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "perf/sweep/help.h"
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
 #include "tools/simulate/simulate.h"
 #include "tools/topo/device_choices.h"
 #include "tools/topo/topo.h"
+#include "tools/words.h"
 #include "topology/capture/machines.h"
 #include "topology/graph/words.h"
 #include "topology/models/model.h"
@@ -134,11 +136,16 @@ void define_topo_choices(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Choices>();
   CLI::App* command = app.add_subcommand(
       "choices", "What communicators of devices choose on machines, and the fastest there");
-  command->add_option("MACHINES", options->machines, "Files or models; default: all models");
-  command->add_option("--collective", options->collective, "Which; the root is rank 0")
-      ->capture_default_str();
-  command->add_option("--contract", options->contract, "deterministic or relaxed")
-      ->capture_default_str();
+  perf::offer(
+      command->add_option("MACHINES", options->machines, "Files or models; default: all models")
+          ->type_name("FILE|MODEL"),
+      model_words());
+  perf::offer(
+      perf::add_shown(*command, "--collective", options->collective, "Which; the root is rank 0"),
+      collective_words());
+  perf::offer(
+      perf::add_shown(*command, "--contract", options->contract, "deterministic or relaxed"),
+      contract_words());
   command->add_option("--sizes", options->sizes, "Bytes of the message")->capture_default_str();
   command->add_option("--most", options->most, "The largest ratio with exit code 0")
       ->capture_default_str();

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "perf/sweep/help.h"
 #include "tools/topo/topo.h"
 #include "topology/capture/machines.h"
 #include "topology/graph/text.h"
@@ -63,9 +64,12 @@ Result<int> capture(const Files& options) {
 }
 
 void add_output_options(CLI::App& command, Files& options) {
-  command.add_option("-o,--output", options.output, "File to write; default: stdout");
-  command.add_option("--format", options.format, "Format: " + writer_names())
-      ->capture_default_str();
+  command.add_option("-o,--output", options.output, "File to write; default: stdout")
+      ->type_name("FILE");
+  std::vector<std::string> formats;
+  for (const auto& writer : writers()) formats.push_back(writer.first);
+  perf::offer(perf::add_shown(command, "--format", options.format, "Format: " + writer_names()),
+              formats);
 }
 
 }  // namespace

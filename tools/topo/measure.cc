@@ -248,7 +248,8 @@ void define_topo_measure(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "measure", "Measure what memory, links and networks carry, for plans to be chosen by");
   add_pretended_option(*command, options->machine);
-  command->add_option("-o,--output", options->output, "File to write; default: stdout");
+  command->add_option("-o,--output", options->output, "File to write; default: stdout")
+      ->type_name("FILE");
   command->add_flag("--force", options->force, "Measure on a busy machine, too");
   command->footer(
       "The machine as `tutti topo export` writes it, with measured figures in place of assumed "

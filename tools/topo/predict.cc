@@ -9,6 +9,7 @@
 
 #include "cuda/comm/graph_costs.h"
 #include "kernels/cuda/messages.h"
+#include "perf/sweep/help.h"
 #include "plan/builder.h"
 #include "plan/passes/passes.h"
 #include "tools/progress.h"
@@ -17,6 +18,7 @@
 #include "tools/topo/device_choices.h"
 #include "tools/topo/kernel_shape_text.h"
 #include "tools/topo/topo.h"
+#include "tools/words.h"
 #include "topology/capture/machines.h"
 #include "topology/graph/words.h"
 
@@ -266,12 +268,17 @@ void define_topo_predict(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Predict>();
   CLI::App* command = app.add_subcommand(
       "predict", "What kernels should reach on machines with GPUs, beside NCCL's curves");
-  command->add_option("MACHINES", options->machines, "Files or models of one host")
-      ->capture_default_str();
-  command
-      ->add_option("--collective", options->collectives,
-                   "Which, also send_recv: each to the next; default: six")
-      ->delimiter(',');
+  perf::offer(
+      perf::add_shown(*command, "MACHINES", options->machines, "Files or models of one host")
+          ->type_name("FILE|MODEL"),
+      model_words());
+  std::vector<std::string> collectives = collective_words();
+  collectives.emplace_back(kMessages);
+  perf::offer(command
+                  ->add_option("--collective", options->collectives,
+                               "Which, also send_recv: each to the next; default: six")
+                  ->delimiter(','),
+              collectives);
   command->add_option("--sizes", options->sizes, "Message sizes, as 8,64K,1G")
       ->capture_default_str();
   command

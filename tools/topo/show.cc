@@ -349,7 +349,7 @@ void define_topo_show(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Show>();
   CLI::App* command = app.add_subcommand("show", "GPUs, NICs, NUMA nodes, and how they are joined");
   add_source_options(*command, options->source);
-  command->add_option("--svg", options->svg, "Write a picture");
+  command->add_option("--svg", options->svg, "Write a picture")->type_name("FILE");
   auto* json = command->add_flag("--json", options->json, "The whole graph as JSON");
   command->add_flag("--dot", options->dot, "The whole graph for Graphviz")->excludes(json);
   command->add_flag("--all", options->all,

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "perf/sweep/help.h"
 #include "perf/sweep/options.h"
+#include "tools/words.h"
 #include "topology/bounds/bound.h"
 #include "topology/capture/machines.h"
 #include "topology/graph/words.h"
@@ -24,9 +26,12 @@ void add_source_options(CLI::App& app, GraphSource& source) {
   auto* from = app.add_option("--from", source.from,
                               "A file: text form, NCCL or hwloc XML, nvidia-smi topo -m, rocm-smi, "
                               "or a capture; FILE:4: its hosts four times; -: standard input; "
-                              "default: this machine");
-  app.add_option("--model", source.model, "A modelled system: hgx-h100, dgx1-v100:4, ...")
-      ->excludes(from);
+                              "default: this machine")
+                   ->type_name("FILE");
+  perf::offer(
+      app.add_option("--model", source.model, "A modelled system: hgx-h100, dgx1-v100:4, ...")
+          ->excludes(from),
+      model_words());
   add_pretended_option(app, source);
 }
 

@@ -18,6 +18,7 @@
 #include "tools/command.h"
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
+#include "tools/words.h"
 
 namespace tutti::tools {
 namespace {
@@ -246,7 +247,9 @@ void define_tune(CLI::App& app, int& exit_code) {
                    "Rank counts, one table for each; as many as there are CPUs if left out")
       ->type_name("COUNT")
       ->check(CLI::Range(2, 256).description(""));
-  tune->add_option("--collective", command->collectives, "Only these")->type_name("NAME");
+  perf::offer(
+      tune->add_option("--collective", command->collectives, "Only these")->type_name("NAME"),
+      collective_words());
   perf::add_shown(*tune, "--max-bytes", command->most,
                   "The largest message; larger ones go like it")
       ->type_name("SIZE");
