@@ -49,7 +49,7 @@ inline constexpr std::size_t kCallLines = 10;  // 512 bytes fit: 8 in line, 2 fo
 inline constexpr std::size_t kLinePayload = 56;
 inline constexpr std::size_t kCallPayload = kCallLines * kLinePayload;
 
-/// Sizes that all ranks agree on.
+/// Sizes that all ranks agree on. It has more than 15 fields: one for each size and number.
 struct RegionConfig {
   std::uint32_t rank_count = 1;
   std::uint32_t lanes = 1;
