@@ -322,8 +322,8 @@ class CallBoard {
   }
   void publish_on_link();
   bool finished_due(std::uint64_t number) const {
-    // A quarter of the credit that there is: nobody waits in step.
-    return number - said_finished_ >= std::max(1U, round_.credit / 4);
+    // After a quarter of the credit that there is: nobody waits in step.
+    return number - said_finished_ >= 1 + round_.credit / 4;
   }
   void say_finished(std::uint64_t number) {
     said_finished_ = number;
