@@ -51,9 +51,11 @@ class TUTTI_API Rendezvous {
   /// Calls come in pairs; the default does nothing.
   virtual void enter(Rank /*me*/) {}
   virtual void leave() {}
-  /// Whether the store lives in this process, and ends with it; false if a rank to blame for its
-  /// end is known anyway.
+  /// Whether this process keeps the store, which ends with it. False, too, where an error of the
+  /// store names the rank to blame.
   virtual bool kept_here() const { return false; }
+  /// That rank keeps the store: errors about the loss of the store name it from now on.
+  virtual void kept_by(Rank /*keeper*/) {}
 };
 
 /// Names a job to be joined; made by one rank, carried to the others by any means (MPI, a store, a

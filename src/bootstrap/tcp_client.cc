@@ -190,8 +190,10 @@ Result<wire::Message> TcpClient::ask(const wire::Message& request, Bytes& answer
     error.what = place_.keeper + " at " + place_.name + ": " + error.what;
     // Not to be taken for a key that nobody put.
     if (error.code == Code::kTimeout) error.code = Code::kPeerFailed;
-    error.peer = place_.keeper_rank;
     const std::lock_guard lock(mutex_);
+    error.peer = keeper_rank_;
+    if (place_.keeper_rank != keeper_rank_)
+      error.what += fmt::format("; rank {} keeps that store", keeper_rank_.value);
     lost_ = true;
     return error;
   };
@@ -236,8 +238,7 @@ Result<Bytes> TcpClient::get(std::string_view key, Deadline deadline) {
 Status TcpClient::fail(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
-    if (lost_)
-      return Error{Code::kPeerFailed, place_.keeper + " has gone", Rank{}, place_.keeper_rank};
+    if (lost_) return Error{Code::kPeerFailed, place_.keeper + " has gone", Rank{}, keeper_rank_};
   }
   Bytes answer;
   TUTTI_TRY(const auto message, ask({.kind = wire::Kind::kFail, .error = error}, answer,

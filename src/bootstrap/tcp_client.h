@@ -23,7 +23,7 @@ struct StorePlace {
   int client = kAnyClient;  // This client's rank, if it is known.
   std::string name;         // For messages: "10.0.0.1:29500".
   std::string keeper = "rank 0's store";
-  Rank keeper_rank{0};     // The rank to blame if the store does not answer.
+  Rank keeper_rank{0};     // The rank to blame if the store does not answer; -1: not known yet.
   bool kept_here = false;  // The store is this process's.
 };
 
@@ -44,6 +44,10 @@ class TcpClient : public Rendezvous {
   void enter(Rank me) override;
   void leave() override;
   bool kept_here() const override { return place_.kept_here; }
+  void kept_by(Rank keeper) override {
+    const std::lock_guard lock(mutex_);
+    keeper_rank_ = keeper;
+  }
 
  private:
   struct Link {
@@ -52,7 +56,7 @@ class TcpClient : public Rendezvous {
   };
 
   TcpClient(StorePlace place, std::chrono::milliseconds patience)
-      : place_(std::move(place)), patience_(patience) {}
+      : place_(std::move(place)), patience_(patience), keeper_rank_(place_.keeper_rank) {}
   Result<Link> open(Deadline deadline);
   Result<SecureLink> open_one(const SocketAddress& address, Deadline deadline, bool& refused);
   bool was_at(const SocketAddress& address, bool now);
@@ -67,6 +71,7 @@ class TcpClient : public Rendezvous {
   // How long the store may take to answer a request that does not wait: as long as for connecting.
   const std::chrono::milliseconds patience_;
   std::mutex mutex_;
+  Rank keeper_rank_;  // As place_ has it, or as kept_by has said since.
   std::vector<Link> idle_;
   bool lost_ = false;  // The store has gone, or no longer answers: send it nothing more.
   std::string seen_;   // The address at which the store has let this process in; empty: not yet.

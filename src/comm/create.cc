@@ -180,7 +180,7 @@ void say_joined(const Communicator::State& state, std::span<const Peer> peers) {
 }
 
 Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig& comm_config,
-                                                        const Exchange& first_exchange) {
+                                                        const Exchange& exchange) {
   const Rank me = comm_config.me;
   const int rank_count = comm_config.rank_count;
   const Settings& settings = comm_config.settings;
@@ -191,13 +191,11 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   const Status usable = parent != nullptr ? ok() : check_settings(settings);
   auto plans = plans_for(rank_count, settings, parent);
   auto tuning = parent != nullptr ? parent->selector->tuning() : nullptr;
-  const auto met =
-      meet(comm_config, plans && usable ? (*plans)->hash() : ~0ULL, first_exchange, tuning);
+  const auto met = meet(comm_config, plans && usable ? (*plans)->hash() : ~0ULL, exchange, tuning);
   if (!usable) return usable.error();
   if (!plans) return std::move(plans.error());
   if (!met) return met.error();
-  const auto& [peers, source, serial, keeper] = *met;
-  const Exchange exchange = blaming(keeper, first_exchange);
+  const auto& [peers, source, serial] = *met;
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
   if (parent == nullptr && rank_count > 1)
     log::set_rank(transport->name == std::string_view("in_process") ? -1 : me.value);
@@ -216,7 +214,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
                         .nic_paths = nic_paths_of(peers),
                         .exchange = exchange,
                         .deadline = Deadline::after(settings.timeout),
-                        .look = blaming(keeper, comm_config.look)};
+                        .look = comm_config.look};
   TUTTI_TRY(auto endpoint, transport->open(opening));
   selector->set(endpoint->network_cost());
   auto state = std::make_unique<Communicator::State>();
@@ -268,9 +266,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig
                     prefix + "/" + std::string(phase), mine, deadline);
   };
   const Entered entered(rendezvous, comm_config.me);
-  CommunicatorConfig watched = watching(comm_config, rendezvous, name);
-  watched.keeps_store = rendezvous.kept_here();
-  auto state = make_state(watched, through);
+  auto state = make_state(watching(comm_config, rendezvous, name), through);
   if (state) return state;
   if (state.error().code == Code::kPeerFailed) {
     // A peer ends, too, when it has heard of another rank's error, which says more.

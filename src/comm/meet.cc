@@ -19,7 +19,7 @@ struct JoinInfo {
   std::uint32_t devices = 0;                        // 1: it is of a DeviceCommunicator.
   TopologySource topology = TopologySource::kNone;  // Rank 0's counts.
   std::uint64_t serial = 0;                         // Met's.
-  std::uint64_t keeps_store = 0;                    // 1: CommunicatorConfig::keeps_store.
+  std::uint64_t keeps_store = 0;                    // 1: Rendezvous::kept_here.
   Peer peer;
 };
 
@@ -64,7 +64,8 @@ Result<Met> meet(const CommunicatorConfig& comm_config, std::uint64_t plans,
   static constinit std::atomic<std::uint64_t> begun{0};
   // relaxed: only the numbers matter, and that they differ.
   mine.serial = begun.fetch_add(1, std::memory_order_relaxed) + 1;
-  mine.keeps_store = comm_config.keeps_store ? 1 : 0;
+  Rendezvous* const rendezvous = comm_config.rendezvous;
+  mine.keeps_store = rendezvous != nullptr && rendezvous->kept_here() ? 1 : 0;
   mine.peer = this_process();
   const auto plain = std::as_bytes(std::span(&mine, 1));
   Bytes sent(plain.begin(), plain.end());
@@ -105,7 +106,8 @@ Result<Met> meet(const CommunicatorConfig& comm_config, std::uint64_t plans,
                       "TUTTI_WEIGHTS and the plans in TUTTI_PLAN must be alike on all ranks");
     }
     met.peers.push_back(theirs.peer);
-    if (theirs.keeps_store != 0 && met.keeper.value < 0) met.keeper = Rank{static_cast<int>(rank)};
+    if (theirs.keeps_store != 0 && rendezvous != nullptr)
+      rendezvous->kept_by(Rank{static_cast<int>(rank)});
     if (rank != 0) continue;
     met.topology = theirs.topology;
     met.serial = theirs.serial;

@@ -15,7 +15,6 @@ struct Met {
   std::vector<Peer> peers;  // By rank.
   TopologySource topology = TopologySource::kNone;
   std::uint64_t serial = 0;  // Rank 0's process has begun so many communicators, with this one.
-  Rank keeper{};  // The one in whose process the store is, at which they meet; -1: not known.
 };
 
 /// `tuning` becomes what rank 0 found, if it says anything; `plans`: a hash of those that users

@@ -149,7 +149,7 @@ struct CommunicatorConfig {
   bool devices = false;                         // State::devices.
   const Communicator::State* parent = nullptr;  // The one it is split from.
   std::function<Status()> look = nullptr;       // As Opening's.
-  bool keeps_store = false;                     // The ranks meet at a store of this process.
+  Rendezvous* rendezvous = nullptr;             // Where the ranks meet; null: over a communicator.
 };
 
 /// The settings of a part, whose ranks keep their weights; by rank of the part, the rank in the

@@ -1,27 +1,25 @@
 // File: comm/watching.h: while a rank joins, it and the others hear of each other's end.
 #pragma once
 #include <chrono>
-#include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/wall.h"
-#include "comm/exchange_over.h"
 #include "comm/state.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti {
 
-/// A copy of the configuration with a `look` that returns why the job has failed, once the
-/// rendezvous knows, from then on always. A rank that connects waits for all others, and one of
-/// them may have ended. `rendezvous` has to outlive the copy. One thread.
+/// A copy of the configuration with the rendezvous and with a `look` that returns why the job has
+/// failed, once the rendezvous knows, from then on always. A rank that connects waits for all
+/// others, and one of them may have ended. `rendezvous` has to outlive the copy. One thread.
 inline CommunicatorConfig watching(CommunicatorConfig comm_config, Rendezvous& rendezvous,
                                    std::string_view name) {
   using std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPause{100};  // A look may be a request over TCP.
+  comm_config.rendezvous = &rendezvous;
   comm_config.look = [&rendezvous, key = std::string(name) + "/look",
                       next = steady_clock::now() + kPause,
                       why = std::optional<Error>()]() mutable -> Status {
@@ -34,30 +32,6 @@ inline CommunicatorConfig watching(CommunicatorConfig comm_config, Rendezvous& r
     return why ? Status(*why) : ok();
   };
   return comm_config;
-}
-
-/// The loss of a store whose maker is not known names no rank: names the one that keeps it. Without
-/// that, ranks that have joined, and that this one tells why it has not, would blame this one.
-inline Error blaming(Rank keeper, Error error) {
-  if (error.code != Code::kPeerFailed || error.peer.value >= 0 || keeper.value < 0) return error;
-  error.what += "; rank " + std::to_string(keeper.value) + " keeps that store";
-  error.peer = keeper;
-  return error;
-}
-
-/// The same for all that goes by the store once the ranks have met. `exchange` has to outlive it.
-inline Exchange blaming(Rank keeper, const Exchange& exchange) {
-  return [keeper, &exchange](std::string_view phase, std::span<const std::byte> mine) {
-    auto all = exchange(phase, mine);
-    return all ? std::move(all) : blaming(keeper, std::move(all.error()));
-  };
-}
-inline std::function<Status()> blaming(Rank keeper, const std::function<Status()>& look) {
-  if (look == nullptr) return nullptr;
-  return [keeper, &look]() -> Status {
-    Status fine = look();
-    return fine ? std::move(fine) : blaming(keeper, std::move(fine.error()));
-  };
 }
 
 /// While it lives, ranks that wait at the rendezvous learn if this process ends.

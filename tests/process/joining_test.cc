@@ -79,6 +79,7 @@ class Dying : public Rendezvous {
   void enter(Rank me) override { target_.enter(me); }
   void leave() override { target_.leave(); }
   bool kept_here() const override { return target_.kept_here(); }
+  void kept_by(Rank keeper) override { target_.kept_by(keeper); }
 
  private:
   Rendezvous& target_;
@@ -210,32 +211,37 @@ Result<UniqueId> share_id(const ScratchDirectory& meeting, int rank, int maker) 
   return id;
 }
 
-TEST_CASE(
-    "once ranks have met, the end of a unique id's store is blamed on the rank that made it") {
+/// Where the maker of an id dies: before it puts its `last`-th value, or once it has read that
+/// many.
+struct Death {
+  int maker, last;
+  bool by_reading;
+};
+
+TEST_CASE("once ranks have met, the loss of a unique id's store is blamed on its maker") {
   for (const char* const transport : {"shared_memory", "tcp"}) {
-    for (const int maker : {0, 2}) {
-      INFO(transport << ", rank " << maker << " has made the id");
+    // Rank 0 puts two values at the first exchange. The last death is while ranks connect.
+    for (const auto& [maker, last, by_reading] :
+         {Death{0, 3, false}, Death{2, 2, false}, Death{2, 2, true}}) {
+      INFO(transport << ", rank " << maker << " has made the id, dies by "
+                     << (by_reading ? "reading" : "putting"));
       const ScratchDirectory meeting;
-      Processes processes(3, [&](int rank) -> std::string {
-        Settings settings;
-        settings.transport = transport;
-        settings.timeout = 100s;
-        const auto id = share_id(meeting, rank, maker);
-        if (!id) return id.error().to_string();
-        auto rendezvous = unique_id_rendezvous(*id, Deadline::after(100s));
-        if (!rendezvous) return rendezvous.error().to_string();
-        // Rank 0 puts two values at the first exchange.
-        Dying mortal(**rendezvous, rank != maker ? -1 : maker == 0 ? 3 : 2);
-        const auto comm = Communicator::create(mortal, Rank{rank}, 3, settings);
-        if (comm) return "has joined";
-        const Error& error = comm.error();
-        const std::string keeper = "; rank " + std::to_string(maker) + " keeps that store";
-        const bool said =
-            error.what.find("unique id's store") != SIZE_MAX && error.what.find(keeper) != SIZE_MAX;
-        return said && error.peer == Rank{maker} && error.code == Code::kPeerFailed
-                   ? ""
-                   : error.to_string();
-      });
+      Processes processes(
+          3, [&, who = maker, last = last, by_reading = by_reading](int rank) -> std::string {
+            Settings settings;
+            settings.transport = transport;
+            settings.timeout = 100s;
+            const auto id = share_id(meeting, rank, who);
+            if (!id) return id.error().to_string();
+            auto rendezvous = unique_id_rendezvous(*id, Deadline::after(100s));
+            if (!rendezvous) return rendezvous.error().to_string();
+            Dying mortal(**rendezvous, rank == who ? last : -1, by_reading);
+            const auto comm = Communicator::create(mortal, Rank{rank}, 3, settings);
+            if (comm) return "has joined";
+            const Error& error = comm.error();
+            return error.peer == Rank{who} && error.code == Code::kPeerFailed ? ""
+                                                                              : error.to_string();
+          });
       for (int rank = 0; rank < 3; ++rank)
         CHECK(processes.wait(rank) == (rank == maker ? 128 + SIGKILL : 0));
     }

@@ -240,8 +240,7 @@ Status MeshBuilder::loop() {
       TUTTI_RETURN_IF_ERROR(round(milliseconds_to_next()));
       continue;
     }
-    if (Status looked = joining_.look(); !looked)
-      return with_missing_peer(std::move(looked.error()));
+    TUTTI_RETURN_IF_ERROR(joining_.look());
     TUTTI_RETURN_IF_ERROR(round(std::min(milliseconds_to_next(), kGlanceMs)));
   }
   return ok();
@@ -296,20 +295,6 @@ Error MeshBuilder::missing() const {
                       joining_.me, joining_.host, waited.count(),
                       ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "), text),
           Rank{joining_.me}, Rank{ranks.front()}};
-}
-
-/// Any process may have made a unique id, so the error of its store names no rank when that process
-/// has ended. As a rule a rank ended with it: the first one that none of its addresses reaches.
-Error MeshBuilder::with_missing_peer(Error why) const {
-  if (why.code != Code::kPeerFailed || why.peer.value >= 0) return why;
-  for (const Call& call : calls_) {
-    const bool failed = static_cast<std::size_t>(call.failures) >= call.candidates.size();
-    if (!failed || !wanted_[slot(call.peer, call.index)].wanted) continue;
-    why.what += "; " + missing_peer(call.peer);
-    why.peer = Rank{call.peer};
-    break;
-  }
-  return why;
 }
 
 /// Waits until all ranks have their connections, and accepts connections meanwhile. This rank

@@ -87,7 +87,6 @@ class MeshBuilder {
   std::size_t slot(int peer, int index) const;
   void keep(int peer, int index, Fd socket);
   Error missing() const;
-  Error with_missing_peer(Error why) const;
   std::string missing_peer(int peer) const;
   std::string name(int peer) const;  // "rank 3 (node7)".
   std::string interface_of(const SocketAddress& own) const;

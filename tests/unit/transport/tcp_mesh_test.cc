@@ -383,38 +383,6 @@ TEST_CASE("a rank that never connects is named, with host, interface, address an
   }
 }
 
-TEST_CASE("a rank that refuses is named if the store is gone and its maker is not known") {
-  const Error gone{Code::kPeerFailed, "the unique id's store has gone"};
-  for (const Rank maker : {Rank{}, Rank{3}}) {
-    std::atomic<int> looks{0};
-    const auto meshes = test::join_mesh(3, [&](Joining& one) {
-      const auto plain = one.exchange;
-      one.exchange = [&, plain, absent = one.me == 1](std::string_view phase,
-                                                      std::span<const std::byte> mine) {
-        auto all = plain(phase, mine);
-        return absent ? Result<std::vector<Bytes>>(Error{Code::kAborted, "gone"}) : std::move(all);
-      };
-      if (one.me == 2) {  // Rank 1 has closed its listener long before.
-        one.look = [&]() -> Status {
-          if (++looks < 20) return ok();
-          return Error{gone.code, gone.what, Rank{}, maker};
-        };
-      } else if (one.me == 0) {
-        one.look = [&]() -> Status { return looks < 20 ? ok() : Status(gone); };
-      }
-    });
-    REQUIRE(!meshes[2]);
-    const Error& why = meshes[2].error();
-    CHECK(why.code == Code::kPeerFailed);
-    CHECK(has(why.what, gone.what));
-    CHECK(has(why.what, "; rank 1 (host1) at lo 127.0.0.1:") == (maker.value < 0));
-    CHECK(why.peer == (maker.value < 0 ? Rank{1} : maker));
-    // Rank 1 would have come to rank 0: it may be late.
-    REQUIRE(!meshes[0]);
-    CHECK(meshes[0].error().peer == Rank{});
-  }
-}
-
 TEST_CASE("no rank accepts a rank with another secret") {
   auto meshes = test::join_mesh(
       3,
