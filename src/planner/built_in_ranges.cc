@@ -85,19 +85,16 @@ std::vector<Range> built_in_ranges(Collective collective, bool mapped, int rank_
   const std::string small(one_shot_wins ? "direct" : name);
   const std::size_t eager = mapped ? mapped_eager_bytes(collective, rank_count, oversubscribed)
                                    : plain_eager_bytes(collective, rank_count, oversubscribed);
-  // Up to `eager` packets come first. Where there can be none, and beyond, it is a plan: `small` up
-  // to a size, if that is another one, and `name`.
-  const auto range = [eager](std::size_t up_to, const std::string& plan) {
-    if (up_to > eager) return Range{up_to, {{plan, 1, 0}}};
-    return Range{up_to, {{std::string(kEagerName), 1, 0}, {plan, 1, 0}}};
-  };
   const std::size_t small_up_to = small == name ? 0 : kOversubscribedOneShotBytes;
-  std::vector<Range> ranges{range(eager, eager <= small_up_to ? small : name)};
-  if (small_up_to < eager && small_up_to != 0)
-    ranges.insert(ranges.begin(), range(small_up_to, small));
-  else if (small_up_to > eager)
-    ranges.push_back(range(small_up_to, small));
-  ranges.push_back(range(std::numeric_limits<std::size_t>::max(), name));
+  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+  std::vector<Range> ranges;
+  for (const std::size_t up_to :
+       {std::min(eager, small_up_to), std::max(eager, small_up_to), kAll}) {
+    if (up_to == 0) continue;
+    Range& range = ranges.emplace_back(Range{up_to, {}});
+    if (up_to <= eager) range.ways.push_back({std::string(kEagerName), 1, 0});
+    range.ways.push_back({up_to <= small_up_to ? small : name, 1, 0});
+  }
   return ranges;
 }
 
