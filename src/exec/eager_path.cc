@@ -47,7 +47,7 @@ void EagerPath::begin() {
   receives_ = has_output(call_, team.me);
   // Others read this rank's part; and this rank itself does if it was scaled there.
   const bool read = !traits.root_output || team.me != call_.root;
-  // By what all ranks know.
+  // All ranks decide alike, as `most` is the same on all.
   const Packet packet = in_lines_                                       ? Packet::kNone
                         : most <= board_.region().config().packet_bytes ? Packet::kShort
                                                                         : Packet::kLong;

@@ -60,7 +60,7 @@ struct RegionConfig {
   std::uint32_t fence = 0;            // 1: some rank has no heavy barrier, see notify.
   std::uint64_t slot_bytes = 32768;
   std::uint64_t packet_bytes = 32768;
-  std::uint64_t long_packet_bytes = 0;  // Length of packets in the same memory; 0: none.
+  std::uint64_t long_packet_bytes = 0;  // In the memory of the others; 0: there are none.
   std::uint32_t long_packet_slots = 0;
   std::uint64_t message_bytes = 4096;  // Per slot of a ring for messages.
   std::uint32_t message_slots = 2;

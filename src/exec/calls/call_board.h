@@ -255,8 +255,8 @@ class CallBoard {
   }
 
  private:
-  /// A round with its number. A rank whose credit is short waits until the others have said what
-  /// they finished; with less credit than before that may be more than they said so far.
+  /// A writer waits until the others have said that they finished the round `credit` before this
+  /// one. If the credit is shorter than it was, this rank may not have said that yet.
   void note_packet() {
     if (round_.packet == Packet::kShort) last_short_ = number();
     if (round_.packet == Packet::kLong) last_long_ = number();
@@ -264,6 +264,7 @@ class CallBoard {
     say_finished(number() - 1);
     ring_others();
   }
+
   static constexpr std::size_t kGatheredStride =
       (kCallPayload + kCacheLine - 1) / kCacheLine * kCacheLine;
 
@@ -338,7 +339,7 @@ class CallBoard {
   std::uint64_t last_place_ = 0;         // The latest of the places that are used in turn.
   std::uint64_t everyone_finished_ = 0;  // Every rank has finished at least this round.
   std::uint64_t said_finished_ = 0;      // The last that this rank has said it finished.
-  std::uint64_t last_short_ = 0, last_long_ = 0;  // The latest rounds with such packets.
+  std::uint64_t last_short_ = 0, last_long_ = 0;  // The latest rounds that had such packets.
   int next_peer_ = 0;                // The first rank whose lines have not all been seen,
   std::uint32_t next_line_ = 0;      // and which of them is next.
   int suspect_ = -1;                 // See take_suspect.
