@@ -18,17 +18,15 @@ constexpr Script kScripts[] = {{"bash", kBash}, {"zsh", kZsh}, {"fish", kFish}};
 }  // namespace
 
 void define_completion(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("completion", "Print the script by which a shell completes tutti's words");
+  CLI::App* command = app.add_subcommand("completion", "Print the completion script for a shell");
   auto shell = std::make_shared<std::string>();
   std::vector<std::string> shells;
   for (const Script& script : kScripts) shells.emplace_back(script.shell);
   perf::add_word(*command, "SHELL", *shell, "bash, zsh or fish", shells)->required();
   command->footer(
-      "An installation has the scripts where shells look, for zsh in share/zsh/site-functions, "
-      "which\n"
-      "has to be in fpath. For another copy of the command, put a line into the shell's startup "
-      "file.\n"
+      "Bash (with bash-completion) and fish load the installed script by themselves. Zsh needs\n"
+      "share/zsh/site-functions in fpath. For a copy that is not installed, add one line to the\n"
+      "startup file of the shell.\n"
       "Examples:\n"
       "  eval \"$(tutti completion bash)\"     in ~/.bashrc\n"
       "  eval \"$(tutti completion zsh)\"      in ~/.zshrc, after compinit\n"
