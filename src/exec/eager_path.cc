@@ -44,7 +44,7 @@ void EagerPath::begin() {
   const std::size_t most = call_.vector_variant ? call_.blocks.largest * call_.element : bytes_;
   in_lines_ = most <= (rooted ? kRootedLines * kLinePayload : kCallPayload);
   if (!in_lines_ && !std::exchange(slots_touched_, true)) board_.region().touch_packets(team.me);
-  receives_ = has_output(call_, team.me);
+  find_parts(traits);
   // Others read this rank's part; and this rank itself does if it was scaled there.
   const bool read = !traits.root_output || team.me != call_.root;
   // All ranks decide alike, as `most` is the same on all.
@@ -138,44 +138,58 @@ void EagerPath::publish() {
   board_.announce(buffers_.announcement());
 }
 
+void EagerPath::find_parts(const CollectiveTraits& traits) {
+  const int me = board_.team().me;
+  receives_ = !traits.root_output || me == call_.root;
+  reduces_ = traits.reduces;
+  first_writer_ = traits.root_input ? call_.root : 0;
+  last_writer_ = traits.root_input ? call_.root : board_.team().ranks - 1;
+  block_ = call_.count * (traits.reduces ? element_bytes(call_.type, form()) : call_.element);
+  // In place, in an all-to-all, this rank's own input is overwritten. Peers read its part.
+  part_at_ = traits.input_each ? static_cast<std::size_t>(me) * block_ : 0;
+  output_stride_ = traits.output_each ? block_ : 0;
+}
+
 /// Copies this rank's blocks out of the parts of the ranks that have written one.
-void EagerPath::collect(std::size_t block) {
-  const CollectiveTraits traits = traits_of(call_.collective);
-  const Team& team = board_.team();
-  // In place, in an all-to-all, this rank's own input is overwritten here. Peers read its part.
-  const std::size_t from = traits.input_each ? static_cast<std::size_t>(team.me) * block : 0;
-  for (int rank = 0; rank < team.ranks; ++rank) {
-    if (traits.root_input && rank != call_.root) continue;
-    std::size_t at = traits.output_each ? static_cast<std::size_t>(rank) * block : 0;
-    if (call_.vector_variant) {
-      const auto r = static_cast<std::size_t>(rank);
-      at = call_.blocks.output_at[r] * call_.element;
-      block = call_.blocks.gets[r] * call_.element;
-      if (block == 0) continue;
-    }
-    std::byte* to = call_.output + at;
-    const std::byte* data = (rank == team.me ? call_.input : payload_of(rank)) + from;
-    if (to != data) copy_few(to, data, block);
+void EagerPath::collect() {
+  const int me = board_.team().me;
+  for (int rank = first_writer_; rank <= last_writer_; ++rank) {
+    std::byte* to = call_.output + static_cast<std::size_t>(rank) * output_stride_;
+    const std::byte* data = (rank == me ? call_.input : payload_of(rank)) + part_at_;
+    if (to != data) copy_few(to, data, block_);
   }
 }
 
-void EagerPath::finish() {
+/// The same for an all-gather of blocks that differ in length.
+void EagerPath::collect_blocks() {
+  const int me = board_.team().me;
+  for (int rank = 0; rank < board_.team().ranks; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    std::byte* to = call_.output + call_.blocks.output_at[r] * call_.element;
+    const std::byte* data = rank == me ? call_.input : payload_of(rank);
+    if (to != data) copy_few(to, data, call_.blocks.gets[r] * call_.element);
+  }
+}
+
+void EagerPath::reduce() {
   const Team& team = board_.team();
-  const std::size_t block = call_.count * call_.element;
-  if (receives_ && !reduces(call_.collective) && (block != 0 || call_.vector_variant))
-    collect(block);
-  if (receives_ && reduces(call_.collective) && block != 0) {
-    const bool each = traits_of(call_.collective).input_each;
-    const std::size_t offset =
-        each ? static_cast<std::size_t>(team.me) * call_.count * element_bytes(call_.type, form())
-             : 0;
-    for (int rank = 0; rank < team.ranks; ++rank) {
-      const bool own_input = rank == team.me && !call_.scaled;
-      sources_[static_cast<std::size_t>(rank)] = {
-          (own_input ? call_.input : payload_of(rank)) + offset, form(), false};
-    }
-    const kernels::Target target{call_.output, Form::kResult};
-    kernels::reduce(call_.arithmetic, sources_, std::span(&target, 1), call_.count);
+  for (int rank = 0; rank < team.ranks; ++rank) {
+    const bool own_input = rank == team.me && !call_.scaled;
+    sources_[static_cast<std::size_t>(rank)] = {
+        (own_input ? call_.input : payload_of(rank)) + part_at_, form(), false};
+  }
+  const kernels::Target target{call_.output, Form::kResult};
+  kernels::reduce(call_.arithmetic, sources_, std::span(&target, 1), call_.count);
+}
+
+void EagerPath::finish() {
+  if (receives_) {
+    if (call_.vector_variant)
+      collect_blocks();
+    else if (!reduces_)
+      collect();
+    else if (block_ != 0)
+      reduce();
   }
   if (!in_lines_ && board_.round().symmetric) adapt_.eager_limits.note(buffers_.could_be_mapped());
 }

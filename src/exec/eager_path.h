@@ -38,7 +38,10 @@ class EagerPath {
   void publish_lines();
   void scale_into(std::byte* to);
   void copy_past_cache(std::byte* to);
-  void collect(std::size_t block);
+  void find_parts(const CollectiveTraits& traits);
+  void collect();
+  void collect_blocks();
+  void reduce();
   const std::byte* payload_of(int rank) const {
     return in_lines_ ? board_.payload(rank)
                      : board_.region().packet(rank, board_.number(), is_long());
@@ -50,7 +53,11 @@ class EagerPath {
   const ActiveCall& call_;
   std::size_t bytes_ = 0;                    // The size of this rank's part.
   std::size_t own_first_ = 0, own_end_ = 0;  // Those of its lines that no other rank reads.
-  bool in_lines_ = false, receives_ = true, repeatable_ = false;
+  bool in_lines_ = false, receives_ = true, reduces_ = false, repeatable_ = false;
+  // This rank gets a block of each of these ranks' parts: where it is in a part, and by how much
+  // the next rank's is farther in the output.
+  int first_writer_ = 0, last_writer_ = 0;
+  std::size_t block_ = 0, part_at_ = 0, output_stride_ = 0;
   bool slots_touched_ = false;  // See Region::touch_packets.
   std::vector<kernels::Source> sources_;
   const PeerBuffers& buffers_;
