@@ -66,6 +66,7 @@ class CallLog {
   void note(std::uint64_t word, std::uint64_t count, std::uint64_t sizes) {
     const bool again = word == word_ && sizes == sizes_;
     digest_ = again ? same_again(digest_) : next_digest(digest_, word, sizes);
+    alike_ = again && count == count_ && recorded_ == number_;
     word_ = word, sizes_ = sizes, count_ = count;
     tag_ = tag_of(++number_, digest_);
   }
@@ -79,13 +80,16 @@ class CallLog {
   void show() {
     record_->note(number_, {word_, count_, digest_});
     if (std::exchange(recorded_, number_) == number_) return;
+    if (alike_ && flight_->add(number_)) return;
     flight_->begin(number_, word_, count_, (word_ & kEager) != 0);
+    alike_ = true;
   }
 
  private:
   CallRecord* record_;
   flight::Recorder* flight_;
   std::uint64_t recorded_ = 0;  // The last call that the flight recorder has.
+  bool alike_ = false;          // What that one was, this one is, or, with `repeat`, the next.
   std::uint64_t number_ = 0, tag_ = 0, digest_ = 0;
   std::uint64_t word_ = 0, count_ = 0, sizes_ = 0;  // What went into the digest last.
 };

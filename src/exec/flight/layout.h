@@ -21,9 +21,10 @@ namespace tutti::exec::flight {
 
 inline constexpr const char* kFileName = "tutti-flight";
 /// "tuttifl", and a number that changes whenever the layout does.
-inline constexpr std::uint64_t kMagic = 0x7475747469666c02ULL;
+inline constexpr std::uint64_t kMagic = 0x7475747469666c03ULL;
 inline constexpr std::size_t kTracks = 1024;
 inline constexpr std::size_t kEntries = 4096;
+inline constexpr std::size_t kEntryCalls = 16;
 inline constexpr std::size_t kPlans = 32;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kMostRanks = 4096;
@@ -48,8 +49,10 @@ enum class At : std::uint8_t {
 struct State {
   std::uint8_t outcome = 0;
   At at = At::kCredit;
-  int awaited = -1;        // The rank that it waits for; -1: none.
-  std::uint32_t tile = 0;  // The plan's; kLanes only.
+  int awaited = -1;  // The rank that it waits for; -1: none.
+  // kLanes: the plan's. Of an entry of eager calls: how many it has besides the first; then all but
+  // the last one have ended well.
+  std::uint32_t tile = 0;
 
   constexpr std::uint64_t packed() const {
     return std::uint64_t{tile} << 32 | static_cast<std::uint64_t>(awaited + 1) << 16 |
@@ -64,15 +67,15 @@ struct State {
 /// The word `what` of a message: a call's has bit 63 set (exec::pack).
 inline constexpr std::uint64_t kMessage = std::uint64_t{1} << 62, kSends = std::uint64_t{1} << 61;
 
-/// A call, or a round of one in which ranks agree on a plan; or a message.
+/// A call, or a round of one in which ranks agree on a plan; or eager calls; or a message.
 template <class Word>
 struct alignas(64) Entry {
   Word number{0};  // Counts the entries of a track from 1; 0: it is being written.
-  Word call{0};    // The communicator's number of the round; 0: a message.
+  Word call{0};    // The communicator's number of the round, or the first call's; 0: a message.
   Word what{0};    // exec::pack, and how it goes; of a message kMessage, type from bit 40, peer.
   Word count{0};   // Elements.
-  Word begin{0};   // ticks(); 0: not looked up.
-  Word end{0};     // The same.
+  Word begin{0};   // ticks(), of eager calls the first one's; 0: not looked up.
+  Word end{0};     // The same, of eager calls the last one's.
   Word state{0};   // State.
   Word plan{0};    // 1 + its place in Track::plans; 0: none.
 };

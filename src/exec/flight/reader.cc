@@ -21,6 +21,8 @@ using Plain = Track<std::uint64_t>;
 
 // A communicator that is younger has no times: two looks at the clocks are too near to each other.
 constexpr std::int64_t kLeastAgeNs = 1'000'000;
+// Nobody makes so many: numbers of calls are products of it.
+constexpr std::uint64_t kMostEntries = UINT64_MAX / kEntryCalls;
 // Looks at sums that are being written.
 constexpr int kLooks = 64;
 
@@ -70,19 +72,47 @@ class Times {
   bool known_ = false;
 };
 
-Seen seen(const Entry<std::uint64_t>& entry, const SeenTrack& track, const Times& times,
-          std::span<const std::string> plans) {
-  Seen seen{.number = entry.number,
-            .call = entry.call,
+/// How many calls an entry has besides its first.
+std::uint64_t more_calls(const Entry<std::uint64_t>& entry) {
+  const bool eager = entry.call != 0 && (entry.what & kEager) != 0;
+  return eager ? std::min<std::uint64_t>(State::of(entry.state).tile, kEntryCalls - 1) : 0;
+}
+
+/// An entry's call of that index.
+Seen seen(const Entry<std::uint64_t>& entry, std::uint64_t index, const SeenTrack& track,
+          const Times& times, std::span<const std::string> plans) {
+  const std::uint64_t more = more_calls(entry);
+  Seen seen{.number = (entry.number - 1) * kEntryCalls + index + 1,
+            .call = entry.call + index,
             .what = entry.what,
             .count = entry.count,
-            .begin_ns = times.ns(entry.begin),
-            .end_ns = times.ns(entry.end),
+            .begin_ns = index == 0 ? times.ns(entry.begin) : 0,
+            .end_ns = index == more ? times.ns(entry.end) : 0,
             .state = State::of(entry.state),
             .plan = {}};
+  if (more != 0) seen.state.tile = 0;
+  if (index != more) seen.state = {static_cast<std::uint8_t>(Outcome::kOk), At::kCredit, -1, 0};
   make_sound(seen, track.ranks);
   if (entry.plan != 0 && entry.plan <= plans.size()) seen.plan = plans[entry.plan - 1];
   return seen;
+}
+
+/// The latest kEntries calls and messages of whole entries, oldest first.
+std::vector<Seen> calls_of(std::span<const Entry<std::uint64_t>> entries, const SeenTrack& track,
+                           const Times& times, std::span<const std::string> plans) {
+  std::vector<Seen> calls;
+  std::uint64_t next = 0;  // The earliest call so far. One that gets its own entry may be in two.
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    for (std::uint64_t left = more_calls(*entry) + 1; left != 0 && calls.size() < kEntries;
+         --left) {
+      Seen call = seen(*entry, left - 1, track, times, plans);
+      if (!call.message() && next != 0 && call.call >= next) continue;
+      if (!call.message()) next = call.call;
+      calls.push_back(std::move(call));
+    }
+  }
+  std::ranges::reverse(calls);
+  return calls;
 }
 
 /// What sums say once the latest run is added, of which `latest` is the last round that was seen.
@@ -152,15 +182,16 @@ std::optional<SeenTrack> read_at(const Copy& copy, std::uint64_t offset, const N
   // A name is there before it is counted: the first copy's count, the second one's names.
   for (std::size_t i = 0; i < std::min<std::uint64_t>(copies[0]->head.plan_count, kPlans); ++i)
     plans.push_back(text_of(head.plans[i]));
+  std::vector<Entry<std::uint64_t>> entries;
   for (std::size_t i = 0; i < kEntries; ++i) {
     const std::uint64_t number = copies[0]->entries[i].number;
     if (number == 0 || number != copies[2]->entries[i].number) continue;
     const Entry<std::uint64_t>& entry = copies[1]->entries[i];
-    if (entry.number != number || (number - 1) % kEntries != i) continue;
-    track.entries.push_back(seen(entry, track, times, plans));
+    const bool possible = (number - 1) % kEntries == i && number <= kMostEntries;
+    if (entry.number == number && possible) entries.push_back(entry);
   }
-  std::sort(track.entries.begin(), track.entries.end(),
-            [](const Seen& a, const Seen& b) { return a.number < b.number; });
+  std::ranges::sort(entries, {}, &Entry<std::uint64_t>::number);
+  track.entries = calls_of(entries, track, times, plans);
   track.totals = read_totals(copy, offset, track, copies[2]->totals, times);
   return track;
 }

@@ -4,7 +4,8 @@
 // checked. An entry is shown only if it is whole. The writer (Recorder::append) sets an entry's
 // number to 0, writes the other words, then writes the new number; numbers only grow. The reader
 // copies a track three times. If the first and the third copy have the same number in an entry, the
-// entry did not change between them, so the second copy of it is whole.
+// entry was not written anew between them, so the second copy of it is whole. Its state may change
+// meanwhile: each state says something by itself.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,7 +20,7 @@ namespace tutti::exec::flight {
 
 /// A call or message as a reader sees it. Times are of monotonic_ns; 0: not known.
 struct Seen {
-  std::uint64_t number = 0;  // The entry's.
+  std::uint64_t number = 0;  // Grows from one to the next.
   std::uint64_t call = 0;    // The communicator's number; 0: a message.
   std::uint64_t what = 0, count = 0;
   std::int64_t begin_ns = 0, end_ns = 0;
@@ -52,7 +53,7 @@ struct SeenTrack {
   std::int64_t made_ns = 0, seen_ns = 0;  // The second is when it was read;
   std::int64_t ahead_ns = 0;              // then Now::ahead_ns was this.
   std::string transport, host, job;
-  std::vector<Seen> entries;  // Oldest first. Numbers may be missing.
+  std::vector<Seen> entries;  // The latest kEntries, oldest first. Numbers may be missing.
   SeenTotals totals;
 };
 

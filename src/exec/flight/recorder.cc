@@ -212,6 +212,19 @@ void Recorder::begin_run(std::uint64_t number, std::size_t kind, std::uint64_t b
   sums.version.store(version + 2, std::memory_order_release);
 }
 
+/// The call in progress gets an entry of its own. Until the other one has lost it, it is in both: a
+/// reader shows it once.
+void Recorder::take_own_entry() {
+  Entry<Word>& others = *current_;
+  // relaxed, both: only this thread writes them.
+  current_ = &append(first_ + more_, others.what.load(std::memory_order_relaxed),
+                     others.count.load(std::memory_order_relaxed), 0, 0);
+  // release: a reader that sees it sees the new entry.
+  others.state.store(static_cast<std::uint64_t>(Outcome::kOk) | (more_ - 1) << 32,
+                     std::memory_order_release);
+  more_ = 0;
+}
+
 /// The current round has waited since it began, and that rank came last. A call counts once.
 void Recorder::note_wait(int last, std::uint64_t now, bool first) {
   const auto rank = static_cast<std::size_t>(last);

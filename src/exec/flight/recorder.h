@@ -1,10 +1,13 @@
 // File: exec/flight/recorder.h: notes the calls and messages of one rank on one communicator, so
 // that others can read them while they run, and once they hang.
 //
-// An entry is one cache line. Writing it takes eight stores and no locked instruction. The clock is
-// read in each call by a plan and in one of kStampPeriod eager calls: it takes 8 ns to 16 ns, a
-// third of an eager call. A call that has waited so long that it checks the health of its peers has
-// the time as well. The end of a call that did not wait is the next entry's begin.
+// An entry is one cache line. Writing it takes nine stores and no locked instruction. An eager call
+// like the one before is one more of that entry: two stores to a line that is near. Every store
+// counts: while a call's lines are on their way to its peers, the next calls' stores wait in the
+// CPU's store buffer, and few calls fill it. The clock is read in each call by a plan and in one of
+// kEntryCalls eager calls: it takes 8 ns to 16 ns, a third of an eager call. A call that has waited
+// so long that it checks the health of its peers has an entry of its own with the time. The end of
+// a call that did not wait is the next entry's begin.
 //
 // Totals cost a call that repeats the one before nothing: its run is counted when another begins.
 // Waits are counted in calls that wait, at most one look at the clock each.
@@ -47,8 +50,18 @@ class Recorder {
   void begin_run(std::uint64_t number, std::size_t kind, std::uint64_t bytes, bool eager);
   /// Begins a round of a call: its number on the communicator, and what it is.
   void begin(std::uint64_t call, std::uint64_t what, std::uint64_t count, bool eager) {
-    timed_ = !eager;
-    current_ = &append(call, what, count, timed_ || call % kStampPeriod == 0 ? ticks() : 0, 0);
+    const bool stamped = !eager || call % kEntryCalls == 0;
+    timed_ = !eager, open_ = eager;
+    first_ = call, more_ = 0;
+    current_ = &append(call, what, count, stamped ? ticks() : 0, 0);
+  }
+  /// The same for the next call, which is what the one before was. False: it needs `begin`.
+  bool add(std::uint64_t call) {
+    if (!open_ || call % kEntryCalls == 0) return false;
+    more_ = call - first_;
+    // relaxed: the state says something by itself.
+    current_->state.store(more_ << 32, std::memory_order_relaxed);
+    return true;
   }
   /// The call goes by a plan, whose hash is `hash`.
   void set_plan(std::uint64_t hash, std::string_view name) {
@@ -57,7 +70,8 @@ class Recorder {
   }
   /// The call waits so long that a look at the clock is nothing.
   void wait(At at, int awaited, std::size_t tile) {
-    timed_ = true;
+    timed_ = true, open_ = false;
+    if (more_ != 0) take_own_entry();
     // relaxed, all three: only this thread writes them, and each says something by itself.
     if (current_->begin.load(std::memory_order_relaxed) == 0)
       current_->begin.store(ticks(), std::memory_order_relaxed);
@@ -75,7 +89,8 @@ class Recorder {
     // relaxed, here and in end_timed: a reader may see the state without the end; then it shows
     // no end.
     if (timed_) return end_timed(last);
-    current_->state.store(static_cast<std::uint64_t>(Outcome::kOk), std::memory_order_relaxed);
+    current_->state.store(static_cast<std::uint64_t>(Outcome::kOk) | more_ << 32,
+                          std::memory_order_relaxed);
   }
   /// The call has failed, with that value of Code. It keeps what it waited for.
   void end_failed(int code);
@@ -84,6 +99,7 @@ class Recorder {
   std::uint64_t begin_message(bool sends, int peer, std::uint8_t type, std::uint64_t count) {
     const std::uint64_t what = kMessage | (sends ? kSends : 0) | std::uint64_t{type} << 40 |
                                static_cast<std::uint16_t>(peer);
+    open_ = false;
     append(0, what, count, ticks(), State{0, At::kMessage, peer, 0}.packed());
     add(track_->totals.messages, 1);
     add(track_->totals.message_bytes, count * size_of(static_cast<DataType>(type)));
@@ -106,8 +122,6 @@ class Recorder {
   const std::string& folder() const { return folder_; }
 
  private:
-  static constexpr std::uint64_t kStampPeriod = 16;
-
   Entry<Word>& append(std::uint64_t call, std::uint64_t what, std::uint64_t count,
                       std::uint64_t begin, std::uint64_t state) {
     Entry<Word>& entry = track_->entries[number_ % kEntries];
@@ -133,16 +147,19 @@ class Recorder {
     // relaxed, both: only this thread writes it, and it says something by itself.
     word.store(word.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
   }
+  void take_own_entry();
   void end_timed(int last);
   void note_wait(int last, std::uint64_t now, bool first);
   std::uint64_t place_of(std::uint64_t hash, std::string_view name);
 
   Track<Word>* track_;
-  Entry<Word>* current_;      // The call in progress, or the last one.
-  std::uint64_t number_ = 0;  // Entries so far.
-  bool timed_ = false;        // The call's end is worth a look at the clock.
-  int place_ = -1;            // The track's, in the file; -1: in none.
-  int owner_;                 // The process that made it.
+  Entry<Word>* current_;                // The call in progress, or the last one.
+  std::uint64_t number_ = 0;            // Entries so far.
+  bool timed_ = false;                  // The call's end is worth a look at the clock.
+  bool open_ = false;                   // The latest entry takes calls that are like it.
+  std::uint64_t first_ = 0, more_ = 0;  // Its first call, and how many it has besides.
+  int place_ = -1;                      // The track's, in the file; -1: in none.
+  int owner_;                           // The process that made it.
   std::array<std::uint64_t, kPlans> plan_hashes_{};
   std::string folder_, trace_;  // As About has them.
   MappedMemory memory_;

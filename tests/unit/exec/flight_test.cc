@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "exec/calls/call.h"
 #include "exec/flight/reader.h"
 #include "exec/flight/recorder.h"
 #include "support/catch.h"
@@ -84,12 +85,114 @@ TEST_CASE("a record has the latest calls, also when its ring was gone round") {
   CHECK(right);
 }
 
+constexpr std::uint64_t kSmall = std::uint64_t{1} << 63 | kEager;
+
+/// A small call, which may be what the one before was.
+void begin_small(Recorder& recorder, std::uint64_t call, std::uint64_t what, std::uint64_t count,
+                 bool alike) {
+  if (!alike || !recorder.add(call)) recorder.begin(call, what, count, true);
+}
+
+TEST_CASE("eager calls that are alike share entries, and are all seen") {
+  Recorder recorder(some_rank());
+  const std::uint64_t calls = GENERATE(2, 15, 16, 17, 100, 10'000);
+  const bool over = GENERATE(true, false);  // The last one.
+  std::this_thread::sleep_for(2ms);
+  for (std::uint64_t call = 1; call <= calls; ++call) {
+    begin_small(recorder, call, kSmall, 5, call > 1);
+    if (call != calls || over) recorder.end_ok();
+  }
+  const auto track = read_track(copy_of(recorder), Now::look());
+  REQUIRE(track);
+  REQUIRE(track->entries.size() == std::min<std::uint64_t>(calls, kEntries));
+  bool right = true;
+  std::uint64_t call = calls - track->entries.size(), number = 0;
+  for (const Seen& seen : track->entries) {
+    ++call;
+    right = right && seen.call == call && seen.what == kSmall && seen.count == 5 &&
+            seen.number > number && seen.running() == (call == calls && !over) &&
+            seen.state.tile == 0 && (seen.begin_ns != 0) == (call % kEntryCalls == 0);
+    number = seen.number;
+  }
+  CHECK(right);
+  // The first 15, then 16 at a time.
+  const Entry<Word>& second = recorder.track().entries[1];
+  CHECK(second.call.load() == (calls < 16 ? 0 : 16));
+}
+
+TEST_CASE("calls that differ, a message and a wait begin an entry") {
+  Recorder recorder(some_rank());
+  std::this_thread::sleep_for(2ms);
+  const auto make = [&](std::uint64_t call, std::uint64_t count) {
+    begin_small(recorder, call, kSmall, count, call != 1 && call != 3);
+  };
+  for (const std::uint64_t call : {1, 2}) make(call, 5), recorder.end_ok();
+  make(3, 6), recorder.end_ok();
+  const std::uint64_t sent = recorder.begin_message(true, 0, 0, 1);
+  make(4, 6), recorder.end_ok();
+  make(5, 6);
+  recorder.wait(At::kGather, 2, 0);
+  const auto waiting = read_track(copy_of(recorder), Now::look());
+  std::this_thread::sleep_for(3ms);
+  recorder.end_ok(2);
+  for (const std::uint64_t call : {6, 7}) make(call, 6), recorder.end_ok();
+  recorder.end_message(sent, 0, Outcome::kOk, false);
+  make(8, 6);
+  recorder.end_failed(static_cast<int>(Code::kTimeout));
+  const auto track = read_track(copy_of(recorder), Now::look());
+  REQUIRE((waiting && track));
+  REQUIRE(waiting->entries.size() == 6);
+  CHECK(waiting->entries[4].call == 4);
+  CHECK(!waiting->entries[4].running());
+  CHECK(waiting->entries[5].call == 5);
+  CHECK(waiting->entries[5].running());
+  CHECK(waiting->entries[5].begin_ns != 0);
+  CHECK(waiting->entries[5].state.awaited == 2);
+  std::vector<std::uint64_t> order;
+  for (const Seen& seen : track->entries) order.push_back(seen.call);
+  CHECK(order == std::vector<std::uint64_t>{1, 2, 3, 0, 4, 5, 6, 7, 8});
+  CHECK(track->entries[2].count == 6);
+  const Seen& waited = track->entries[5];
+  CHECK(outcome_name(waited.state) == "ok");
+  CHECK(waited.state.awaited == 2);
+  CHECK(waited.end_ns - waited.begin_ns >= 2'000'000);
+  CHECK(track->totals.waits[2].calls == 1);
+  for (const std::size_t ended : {6, 7}) CHECK(outcome_name(track->entries[ended].state) == "ok");
+  CHECK(outcome_name(track->entries[8].state) == "timeout");
+}
+
+TEST_CASE("a call that is moving to an entry of its own is seen once") {
+  Recorder recorder(some_rank());
+  for (const std::uint64_t call : {1, 2, 3}) begin_small(recorder, call, kSmall, 5, call > 1);
+  const std::uint64_t both = recorder.track().entries[0].state.load();
+  recorder.wait(At::kGather, 2, 0);
+  const Copy plain = copy_of(recorder);
+  const auto track = read_track(
+      [&](std::uint64_t offset, std::span<std::byte> to) {
+        if (!plain(offset, to)) return false;
+        const std::size_t at =
+            offsetof(Track<std::uint64_t>, entries) + offsetof(Entry<std::uint64_t>, state);
+        if (to.size() == kTrackBytes) std::memcpy(to.data() + at, &both, sizeof(both));
+        return true;
+      },
+      Now::look());
+  REQUIRE(track);
+  REQUIRE(track->entries.size() == 3);
+  CHECK(track->entries[1].call == 2);
+  CHECK(track->entries[2].call == 3);
+  CHECK(track->entries[2].state.awaited == 2);
+}
+
 TEST_CASE("a reader beside the writer shows no torn entry") {
   Recorder recorder(some_rank());
   std::atomic<bool> stop{false};
+  // Of calls that are alike a row has 1 to 40.
+  const auto what_of = [](std::uint64_t call) { return kSmall | call / (1 + call / 512 % 40); };
   std::jthread writer([&] {
     for (std::uint64_t call = 1; !stop.load(std::memory_order_relaxed); ++call) {
-      recorder.begin(call, call * 3, call * 7, true);
+      const std::uint64_t what = what_of(call);
+      begin_small(recorder, call, what, what * 7, call > 1 && what == what_of(call - 1));
+      if (call % 100 == 0) recorder.wait(At::kGather, 0, 0);
       recorder.end_ok();
     }
   });
@@ -97,9 +200,11 @@ TEST_CASE("a reader beside the writer shows no torn entry") {
   for (int looks = 0; looks < 200 || seen_entries == 0; ++looks) {
     const auto track = read_track(copy_of(recorder), Now::look());
     if (!track) continue;
+    std::uint64_t before = 0;
     for (const Seen& seen : track->entries) {
       ++seen_entries;
-      torn += seen.call != seen.number || seen.what != seen.call * 3 || seen.count != seen.call * 7;
+      torn += seen.call <= before || seen.what != what_of(seen.call) || seen.count != seen.what * 7;
+      before = seen.call;
     }
   }
   stop.store(true, std::memory_order_relaxed);
