@@ -87,6 +87,7 @@ bool HostExecutor::awaits(int rank) const {
     case Phase::kCredit: return board_.waits_for_credit_of(rank);
     case Phase::kGather: return board_.waits_for_lines_of(rank);
     case Phase::kLanes: return plans_.waits_for(rank);
+    case Phase::kLeave: return team().remote_link->pending_to(rank);
     default: return false;
   }
 }
@@ -104,7 +105,9 @@ bool HostExecutor::check_health() {
   if (board_.region().ending()) return end_by_abort() != Poll::kDone;
   const auto now = std::chrono::steady_clock::now();
   const bool begins = watchdog_.begins_waiting(now);
-  const auto awaited = find_awaited();
+  // A rank whose part is done needs no other rank. Only at its deadline it names those that have
+  // not taken what it sent.
+  const auto awaited = phase_ == Phase::kLeave ? std::span<const int>{} : find_awaited();
   const int last = awaited.empty() ? -1 : awaited.back();
   const int next = phase_ == Phase::kGather ? board_.next_peer() : last;
   flight_.wait(phase_, last, phase_ == Phase::kLanes ? plans_.tile() : 0);

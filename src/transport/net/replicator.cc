@@ -146,6 +146,11 @@ bool Replicator::pending() const {
                              [this](const Peer& peer) { return peer.pending(published_count_); });
 }
 
+bool Replicator::pending_to(int rank) const {
+  const auto& peer = peers_[static_cast<std::size_t>(rank)];
+  return peer != nullptr && peer->pending(published_count_);
+}
+
 bool Replicator::allows_zero_copy(int to) const {
   const auto can = [this](int rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];

@@ -3,6 +3,7 @@
 // cut if the test wants it, and ranks run in any order. All on one thread.
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -237,6 +238,7 @@ class Ranks {
     RegionConfig region;
     std::size_t rails = 1;
     exec::EagerLimits::Bytes eager_limit_bytes{};
+    std::chrono::milliseconds timeout{60'000};
   };
   Ranks(int count, const std::string& algorithm, std::uint64_t seed, std::size_t rails = 1,
         std::uint32_t message_slots = 8)
@@ -253,6 +255,7 @@ class Ranks {
       own.wait = {.spins = 0, .yields = 0};  // They sleep as soon as they may.
       own.plans = plans;
       own.eager_limit_bytes = options.eager_limit_bytes;
+      own.timeout = options.timeout;
       executors_.push_back(std::make_unique<exec::HostExecutor>(
           std::make_unique<SlowEndpoint>(options.region, me,
                                          std::make_unique<SlowNetwork>(rails_, rank, slowness_)),

@@ -152,6 +152,30 @@ TEST_CASE("A call that fails gives lent memory back at once") {
   CHECK_FALSE(zero_copy());
 }
 
+TEST_CASE("A rank whose last bytes do not leave names a rank that does not take them") {
+  exec::EagerLimits::Bytes eager{};
+  eager.fill(4096);
+  Ranks ranks({.region = slow_region(3, 8),
+               .eager_limit_bytes = eager,
+               .timeout = std::chrono::milliseconds(50)},
+              std::make_shared<OneAlgorithm>("one_shot", 3), 7);
+  ranks.slowness().longest = 0;
+  Case test;
+  test.collective = Collective::kBroadcast;
+  test.count = 10;
+  test.ranks = 3;
+  Buffer data(test.input_bytes(), std::byte{1});
+  ranks[0].begin(call_of(test, data.data(), data.data()));
+  // It waits for no rank, but for the network.
+  while (ranks[0].check_health()) REQUIRE(ranks[0].poll() != exec::Poll::kDone);
+  const Status status = ranks[0].take_status();
+  REQUIRE(!status);
+  CHECK(status.error().code == Code::kTimeout);
+  CHECK(status.error().peer.value > 0);
+  CHECK_THAT(status.error().what, Catch::Contains("waited 50 ms for rank"));
+  ranks.slowness().longest = SIZE_MAX;
+}
+
 TEST_CASE("How far messages were read goes with the next message, and in time") {
   const std::uint64_t seed = Catch::rngSeed();
   INFO("seed " << seed);
