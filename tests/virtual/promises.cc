@@ -74,26 +74,43 @@ int peer_in_whole(const CallReport& call) {
   return call.part - 1 + call.peer * (world->parameters.ranks > 3 ? 2 : 1);
 }
 
+/// When a call's error was first said. All ranks that fail to join repeat the first verdict, each
+/// in its own time: the rank that is blamed may have returned before the others.
+Time first_said(const CallReport& call) {
+  Time first = call.end;
+  for (int rank = 0; rank < world->parameters.ranks; ++rank) {
+    const CallReport& theirs = world->reports[rank].join;
+    const bool same = theirs.code == call.code && theirs.peer == call.peer &&
+                      std::strcmp(theirs.text, call.text) == 0;
+    if (theirs.done && same) first = std::min(first, theirs.end);
+  }
+  return first;
+}
+
 /// Whether the rank that is blamed was itself in a call that failed, or still joined: it shows no
 /// call, and not yet which rank it waits for.
 bool waited_as_well(const CallReport& call) {
   const RankReport& blamed = world->reports[peer_in_whole(call)];
-  if (blamed.join.end >= call.end) return true;  // Equal: the rank repeats what others say of it.
+  // Equal: the rank itself was the first that said or repeated it.
+  if (blamed.join.end >= first_said(call)) return true;
   const int last = blamed.call_count - 1;
   return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].begin < call.end;
 }
 
 /// Whether the rank that is blamed had not come to that call when the wait for it was over, because
-/// one that stood still had held it up in an earlier call.
+/// one that stood still had held it up while it joined, or in an earlier call.
 bool held_up(const CallReport& call) {
   const RankReport& blamed = world->reports[peer_in_whole(call)];
-  Time held = 0;
+  const auto in_call = [&](Time begin, Time end) {
+    const Time from = std::max(begin, call.begin), to = std::min(end, call.end);
+    return from < to ? to - from : 0;
+  };
+  Time held = in_call(blamed.join.begin, blamed.join.end);
   for (int i = 0; i < blamed.call_count; ++i) {
     const CallReport& theirs = blamed.calls[i];
     if (theirs.number == call.number && theirs.first < call.end) return false;
     if (theirs.first >= call.end) break;
-    const Time from = std::max(theirs.first, call.begin), to = std::min(theirs.end, call.end);
-    if (from < to) held += to - from;
+    held += in_call(theirs.first, theirs.end);
   }
   bool stood_still = false;
   for (int i = 0; i < world->process_count; ++i)
@@ -122,10 +139,9 @@ bool blames_rightly(int rank, const CallReport& call) {
   if (world->parameters.odd_rank >= 0 && (code == Code::kMismatch || odd_call_is_empty()))
     return true;
   if (code == Code::kTimeout && names_blamed(call.text)) return true;
-  // A rank that waits for its last bytes to leave knows no rank.
-  if (code == Code::kTimeout && call.peer < 0) return true;
   // It misses a rank that waits in turn, and does not always see which rank that one misses.
-  if (code == Code::kTimeout && (waited_as_well(call) || held_up(call))) return true;
+  if (code == Code::kTimeout && call.peer >= 0 && (waited_as_well(call) || held_up(call)))
+    return true;
   // A store that does not answer has no rank, and one that stood still judges those that gave up.
   return joining && (call.peer < 0 || stalled_for(0) != 0);
 }
@@ -180,7 +196,7 @@ std::string check_verdict(int rank, const CallReport& call) {
     const bool named = is_blamed(call.peer);
     const bool late = run.faults.kill_host && code == Code::kTimeout;
     const bool right = (named && (late || code == Code::kPeerFailed)) ||
-                       (late && waited_as_well(call)) || waits_for_stopped(call);
+                       (late && call.peer >= 0 && waited_as_well(call)) || waits_for_stopped(call);
     const bool told = run.recovers && code == Code::kRevoked;  // By a rank that shrinks.
     if (!told && !right) return say(rank, call, "it does not name the rank that was killed");
   }
