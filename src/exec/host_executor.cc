@@ -36,6 +36,7 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       agreement_(board_, call_),
       messages_(board_, agreement_, watchdog_, options.stream_from_bytes / 2),
       wait_(options.wait),
+      patience_(options.wait),
       owner_(getpid()) {
   awaited_.reserve(static_cast<std::size_t>(team().ranks));
 }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "exec/adapt/adapting.h"
+#include "exec/adapt/patience.h"
 #include "exec/calls/active_call.h"
 #include "exec/calls/agreement.h"
 #include "exec/calls/call_board.h"
@@ -209,6 +210,7 @@ class HostExecutor {
   Agreement agreement_;
   MessagePath messages_;
   WaitPolicy wait_;
+  Patience patience_;
   std::uint64_t completed_ = 0;      // Calls.
   std::vector<int> awaited_;         // Ranks for which this one waits.
   std::int64_t looked_at_link_ = 0;  // By the coarse clock.

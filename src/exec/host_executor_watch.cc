@@ -37,11 +37,17 @@ Status HostExecutor::finish_waiting(Poll result) {
   };
   for (;; result = poll()) {
     if (result == Poll::kPending) {
+      std::chrono::steady_clock::time_point asleep;  // Since the first nap.
       const bool moved = wait_until(
-          wait_, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
+          patience_.policy(),
+          [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
           [this] { adapt_.cpus.look_around(); }, check_health_alone,
-          [this](auto& ready, auto longest) { return sleep(ready, longest); });
+          [&](auto& ready, auto longest) {
+            if (asleep == decltype(asleep){}) asleep = std::chrono::steady_clock::now();
+            return sleep(ready, longest);
+          });
       if (!moved) return take_status();
+      if (asleep != decltype(asleep){}) patience_.slept(std::chrono::steady_clock::now() - asleep);
     }
     if (result == Poll::kDone || (watchdog_.health_check_due() && !check_health()))
       return take_status();
