@@ -68,6 +68,22 @@ TEST_CASE("a rank that is not crowded stays where it is") {
   }
 }
 
+TEST_CASE("where each rank has a CPU, a peer's old word of its CPU moves nobody") {
+  CpuRebalancing crowding(false);
+  CpuRebalancing::Time now{};
+  std::uint64_t number = 0;
+  for (int times = 0; times < 100; ++times) {
+    for (const int us : {50, 50, 60}) {
+      now += microseconds(us);
+      REQUIRE(crowding.look(now, ++number, true) == Move::kStay);
+    }
+    REQUIRE(crowding.look(now += microseconds(10), ++number, false) == Move::kStay);
+  }
+  // But what stays so is true.
+  REQUIRE(crowding.look(now += microseconds(10), ++number, true) == Move::kStay);
+  REQUIRE(crowding.look(now += CpuRebalancing::kSure, ++number, true) == Move::kAside);
+}
+
 TEST_CASE("a move that pays is made soon, and again when the kernel undoes it") {
   const std::uint64_t seed = Catch::rngSeed();
   INFO("--rng-seed " << seed);
