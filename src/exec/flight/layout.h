@@ -50,7 +50,7 @@ struct State {
   std::uint8_t outcome = 0;
   At at = At::kCredit;
   int awaited = -1;  // The rank that it waits for; -1: none.
-  // kLanes: the plan's. Of an entry of eager calls: how many it has besides the first; then all but
+  // At kLanes the plan's. An entry of eager calls says how many it has besides the first; all but
   // the last one have ended well.
   std::uint32_t tile = 0;
 

@@ -186,7 +186,7 @@ TEST_CASE("a call that is moving to an entry of its own is seen once") {
 TEST_CASE("a reader beside the writer shows no torn entry") {
   Recorder recorder(some_rank());
   std::atomic<bool> stop{false};
-  // Of calls that are alike a row has 1 to 40.
+  // Rows of 1 to 40 calls are alike.
   const auto what_of = [](std::uint64_t call) { return kSmall | call / (1 + call / 512 % 40); };
   std::jthread writer([&] {
     for (std::uint64_t call = 1; !stop.load(std::memory_order_relaxed); ++call) {
