@@ -36,7 +36,10 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       agreement_(board_, call_),
       messages_(board_, agreement_, watchdog_, options.stream_from_bytes / 2),
       wait_(options.wait),
-      patience_(options.wait),
+      // Over a network a look is a system call, and nobody wakes one peer after another.
+      patience_(options.wait.ranks_per_cpu > 1 || team().remote_link != nullptr
+                    ? 0
+                    : options.wait.yields),
       owner_(getpid()) {
   awaited_.reserve(static_cast<std::size_t>(team().ranks));
 }

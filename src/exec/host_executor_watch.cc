@@ -38,14 +38,16 @@ Status HostExecutor::finish_waiting(Poll result) {
   for (;; result = poll()) {
     if (result == Poll::kPending) {
       std::chrono::steady_clock::time_point asleep;  // Since the first nap.
+      const auto sleep_patiently = [&](auto& ready, auto longest) {
+        if (asleep == decltype(asleep){}) {
+          if (patience_.yield_until(ready)) return true;
+          asleep = std::chrono::steady_clock::now();
+        }
+        return sleep(ready, longest);
+      };
       const bool moved = wait_until(
-          patience_.policy(),
-          [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
-          [this] { adapt_.cpus.look_around(); }, check_health_alone,
-          [&](auto& ready, auto longest) {
-            if (asleep == decltype(asleep){}) asleep = std::chrono::steady_clock::now();
-            return sleep(ready, longest);
-          });
+          wait_, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
+          [this] { adapt_.cpus.look_around(); }, check_health_alone, sleep_patiently);
       if (!moved) return take_status();
       if (asleep != decltype(asleep){}) patience_.slept(std::chrono::steady_clock::now() - asleep);
     }

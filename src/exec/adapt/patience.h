@@ -1,14 +1,16 @@
-// File: exec/adapt/patience.h: how long a rank yields before it sleeps, where each rank has a CPU.
+// File: exec/adapt/patience.h: how much longer a rank with a CPU of its own yields before it
+// sleeps.
 //
 // To be woken takes time, and ranks are woken one after another. If the last one awake comes later
-// than the first one is patient, the first sleeps again, and so all do in each call from then on:
-// 16 ranks on 16 CPUs took 2 ms for what takes 2.5 us. So a rank that was woken soon after it fell
-// asleep is twice as patient the next time; one that slept long is as patient as at first.
+// than the first one is patient, the first sleeps again, and so may all do in each call from then
+// on: then a call takes as long as to wake all, milliseconds for 16 ranks. So a rank that was woken
+// soon after it fell asleep yields for longer the next time, twice as long as it did; one that
+// slept long does not. It has told others by then that it waits.
 #pragma once
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
-
-#include "base/wait.h"
 
 namespace tutti::exec {
 
@@ -16,23 +18,31 @@ class Patience {
  public:
   using Span = std::chrono::steady_clock::duration;
 
-  /// The most yields, in those of the policy: some 5 ms.
+  /// The most yields, in those that a rank begins with: some 5 ms.
   static constexpr int kMost = 64;
   /// To sleep so long was worth it.
   static constexpr Span kLong = std::chrono::milliseconds(20);
 
-  explicit Patience(const WaitPolicy& policy) : policy_(policy), least_(policy.yields) {}
+  /// `first`: how many yields it begins with; 0: this rank is to sleep at once.
+  explicit Patience(int first) : first_(first) {}
 
-  const WaitPolicy& policy() const { return policy_; }
+  int yields() const { return yields_; }
+  /// Yields so often, or until `ready`. True if ready.
+  template <class Ready>
+  bool yield_until(Ready&& ready) const {
+    for (int i = 0; i < yields_; ++i) {
+      sched_yield();
+      if (ready()) return true;
+    }
+    return false;
+  }
   /// A wait is over in which this rank slept, in all for so long.
   void slept(Span slept) {
-    if (policy_.ranks_per_cpu > 1) return;
-    policy_.yields = slept < kLong ? std::min(2 * policy_.yields, kMost * least_) : least_;
+    yields_ = slept < kLong ? std::min(std::max(2 * yields_, first_), kMost * first_) : 0;
   }
 
  private:
-  WaitPolicy policy_;
-  int least_;
+  int first_, yields_ = 0;
 };
 
 }  // namespace tutti::exec

@@ -45,12 +45,11 @@ extern "C" long syscall(long number, ...) noexcept {
 namespace tutti {
 
 TEST_CASE("Ranks with a CPU each that wake up late stop sleeping") {
-  cpu_set_t cpus;
-  REQUIRE(sched_getaffinity(0, sizeof(cpus), &cpus) == 0);
-  if (CPU_COUNT(&cpus) < 2) return;  // There ranks have to sleep.
   constexpr int kCalls = 1000;
   auto comms = Communicator::in_process(2);
   REQUIRE(comms);
+  // On one CPU, or the quota of one, ranks have to sleep.
+  if (comms->front().describe().find(" 0 spins") != std::string::npos) return;
   wakes_late = true;
   std::atomic<int> failed{0};
   {
