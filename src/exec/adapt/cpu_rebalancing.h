@@ -25,9 +25,11 @@ class CpuRebalancing {
   static constexpr Span kLongestPause = std::chrono::milliseconds(1000);
   /// From a move until it is judged.
   static constexpr Span kTrial = std::chrono::milliseconds(10);
-  /// Where each rank has a CPU: how long it must look as if this one has not. What a peer says of
-  /// its CPU is up to 16 calls old, and two ranks that the kernel leaves together stay so.
+  /// Where each rank has a CPU: how long and for how many calls it must look as if this one has
+  /// not. What a peer says of its CPU is up to so many calls old, and two ranks that the kernel
+  /// leaves together stay so.
   static constexpr Span kSure = std::chrono::microseconds(200);
+  static constexpr std::uint64_t kSureCalls = 16;
 
   /// `tries`: moves are experiments.
   explicit CpuRebalancing(bool tries) : tries_(tries) {}
@@ -42,9 +44,10 @@ class CpuRebalancing {
       next_ = now + pause_;
       if (worse) return oversubscribed ? Move::kStay : Move::kBack;  // The kernel may have done it.
     }
-    if (!was_oversubscribed_) first_seen_ = now;
+    if (!was_oversubscribed_) first_seen_ = now, first_seen_call_ = number;
+    const bool sure = now - first_seen_ >= kSure && number - first_seen_call_ >= kSureCalls;
     // How long calls take so; or that it is so.
-    const bool known = was_oversubscribed_ && (tries_ || now - first_seen_ >= kSure);
+    const bool known = was_oversubscribed_ && (tries_ || sure);
     const bool moves = oversubscribed && known && now >= next_;
     was_oversubscribed_ = oversubscribed;
     if (moves) next_ = now + pause_;
@@ -72,8 +75,9 @@ class CpuRebalancing {
   std::uint64_t first_ = 0;  // and the call of then.
   Span before_{};            // Each call, before that move.
   Span pause_ = kPause;
-  Time next_;        // From when on it may move.
-  Time first_seen_;  // Oversubscribed, without a look since that it was not.
+  Time next_;                          // From when on it may move.
+  Time first_seen_;                    // Oversubscribed, without a look since that it was not,
+  std::uint64_t first_seen_call_ = 0;  // and the call of then.
 };
 
 }  // namespace tutti::exec
