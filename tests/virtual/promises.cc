@@ -140,8 +140,8 @@ bool blames_rightly(int rank, const CallReport& call) {
     return true;
   if (code == Code::kTimeout && names_blamed(call.text)) return true;
   // It misses a rank that waits in turn, and does not always see which rank that one misses.
-  if (code == Code::kTimeout && call.peer >= 0 && (waited_as_well(call) || held_up(call)))
-    return true;
+  const bool excused = call.peer >= 0 && (waited_as_well(call) || (!joining && held_up(call)));
+  if (code == Code::kTimeout && excused) return true;
   // A store that does not answer has no rank, and one that stood still judges those that gave up.
   return joining && (call.peer < 0 || stalled_for(0) != 0);
 }
