@@ -1,7 +1,7 @@
 // File: exec/flight/layout.h: the flight record of a process, as it lies in memory.
 //
 // A process has one memfd, kFileName, with a head and kTracks tracks. A track belongs to one rank
-// of one communicator, and has a head, totals and a ring of its latest kEntries calls and messages.
+// of one communicator, and has a head, totals and a ring of kEntries entries: messages and calls.
 // `tutti status` finds the memfd in /proc/PID/fd and reads it there: the memory is gone when the
 // process is, and nothing has to be cleaned up.
 //

@@ -213,7 +213,7 @@ void Recorder::begin_run(std::uint64_t number, std::size_t kind, std::uint64_t b
 }
 
 /// The call in progress gets an entry of its own. Until the other one has lost it, it is in both: a
-/// reader shows it once.
+/// reader shows it once, or, if that happens while it reads, not in that look.
 void Recorder::take_own_entry() {
   Entry<Word>& others = *current_;
   // relaxed, both: only this thread writes them.

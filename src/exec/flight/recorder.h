@@ -138,7 +138,7 @@ class Recorder {
     entry.plan.store(0, std::memory_order_relaxed);
     // release: a reader that sees the number sees the entry.
     entry.number.store(++number_, std::memory_order_release);
-    // The next entry was written 4,095 calls ago: fetch its line while this call waits.
+    // The next entry was written 4,095 entries ago: fetch its line while this call waits.
     __builtin_prefetch(&track_->entries[number_ % kEntries], 1);
     return entry;
   }
