@@ -38,6 +38,7 @@ struct About {
   std::string trace;   // The file to which it is added at the end; empty: none.
 };
 
+/// It has more than 20 functions: most are a few stores of the path of a small call or a message.
 class Recorder {
  public:
   explicit Recorder(const About& about);
