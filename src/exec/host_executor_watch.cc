@@ -1,5 +1,6 @@
 // HostExecutor while it waits: it carries messages, and checks abort, deadline and peers.
 #include <algorithm>
+#include <optional>
 
 #include "exec/host_executor.h"
 
@@ -37,9 +38,9 @@ Status HostExecutor::finish_waiting(Poll result) {
   };
   for (;; result = poll()) {
     if (result == Poll::kPending) {
-      std::chrono::steady_clock::time_point asleep;  // Since the first nap.
+      std::optional<std::chrono::steady_clock::time_point> asleep;  // Since the first nap.
       const auto sleep_patiently = [&](auto& ready, auto longest) {
-        if (asleep == decltype(asleep){}) {
+        if (!asleep) {
           if (patience_.yield_until(ready)) return true;
           asleep = std::chrono::steady_clock::now();
         }
@@ -49,7 +50,7 @@ Status HostExecutor::finish_waiting(Poll result) {
           wait_, [&] { return look_for_news() && (result = poll()) != Poll::kPending; },
           [this] { adapt_.cpus.look_around(); }, check_health_alone, sleep_patiently);
       if (!moved) return take_status();
-      if (asleep != decltype(asleep){}) patience_.slept(std::chrono::steady_clock::now() - asleep);
+      if (asleep) patience_.slept(std::chrono::steady_clock::now() - *asleep);
     }
     if (result == Poll::kDone || (watchdog_.health_check_due() && !check_health()))
       return take_status();

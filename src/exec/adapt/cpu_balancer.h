@@ -17,7 +17,7 @@ namespace tutti::exec {
 class CpuBalancer {
  public:
   /// Rounds after which a rank that repeats its call looks where it is.
-  static constexpr std::uint64_t kPeriod = 16;
+  static constexpr std::uint64_t kPeriod = CpuRebalancing::kSureCalls;
 
   CpuBalancer(bool adapts, const CallBoard& board, int ranks_per_cpu);
 

@@ -1,11 +1,11 @@
 // File: exec/adapt/patience.h: how much longer a rank with a CPU of its own yields before it
 // sleeps.
 //
-// To be woken takes time, and ranks are woken one after another. If the last one awake comes later
-// than the first one is patient, the first sleeps again, and so may all do in each call from then
-// on: then a call takes as long as to wake all, milliseconds for 16 ranks. So a rank that was woken
-// soon after it fell asleep yields for longer the next time, twice as long as it did; one that
-// slept long does not. It has told others by then that it waits.
+// A rank wakes its sleeping peers one after another. If that takes longer than the first of them
+// yields, the first sleeps again before the last is awake, and all may sleep in each call from then
+// on. So a rank that sleeps for a short time yields for longer in its next wait, twice as long each
+// time. A long sleep ends that. The rank checks its peers before these yields, so that other ranks
+// and `tutti status` see in time that it waits.
 #pragma once
 #include <sched.h>
 
@@ -18,12 +18,13 @@ class Patience {
  public:
   using Span = std::chrono::steady_clock::duration;
 
-  /// The most yields, in those that a rank begins with: some 5 ms.
+  /// The most yields, in multiples of the first ones: some 5 ms.
   static constexpr int kMost = 64;
-  /// To sleep so long was worth it.
+  /// A sleep of this length is worth more than the CPU time of yields.
   static constexpr Span kLong = std::chrono::milliseconds(20);
 
-  /// `first`: how many yields it begins with; 0: this rank is to sleep at once.
+  /// `first`: how many yields the first short sleep adds to those of the WaitPolicy; 0: no sleep
+  /// ever adds any.
   explicit Patience(int first) : first_(first) {}
 
   int yields() const { return yields_; }
@@ -36,7 +37,7 @@ class Patience {
     }
     return false;
   }
-  /// A wait is over in which this rank slept, in all for so long.
+  /// A wait is over in which this rank slept; `slept`: from the first nap to the end of the wait.
   void slept(Span slept) {
     yields_ = slept < kLong ? std::min(std::max(2 * yields_, first_), kMost * first_) : 0;
   }
