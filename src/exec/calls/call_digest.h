@@ -89,7 +89,7 @@ class CallLog {
   CallRecord* record_;
   flight::Recorder* flight_;
   std::uint64_t recorded_ = 0;  // The last call that the flight recorder has.
-  bool alike_ = false;          // What that one was, this one is, or, with `repeat`, the next.
+  bool alike_ = false;          // The round is like that one; so is each that `repeat` begins.
   std::uint64_t number_ = 0, tag_ = 0, digest_ = 0;
   std::uint64_t word_ = 0, count_ = 0, sizes_ = 0;  // What went into the digest last.
 };

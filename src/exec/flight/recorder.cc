@@ -219,9 +219,9 @@ void Recorder::take_own_entry() {
   // relaxed, both: only this thread writes them.
   current_ = &append(first_ + more_, others.what.load(std::memory_order_relaxed),
                      others.count.load(std::memory_order_relaxed), 0, 0);
+  --more_;
   // release: a reader that sees it sees the new entry.
-  others.state.store(static_cast<std::uint64_t>(Outcome::kOk) | (more_ - 1) << 32,
-                     std::memory_order_release);
+  others.state.store(state_of_small(Outcome::kOk), std::memory_order_release);
   more_ = 0;
 }
 

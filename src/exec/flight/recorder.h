@@ -56,12 +56,12 @@ class Recorder {
     first_ = call, more_ = 0;
     current_ = &append(call, what, count, stamped ? ticks() : 0, 0);
   }
-  /// The same for the next call, which is what the one before was. False: it needs `begin`.
+  /// Begins a round that is like the one before. False: it needs an entry of its own, by `begin`.
   bool add(std::uint64_t call) {
     if (!open_ || call % kEntryCalls == 0) return false;
     more_ = call - first_;
     // relaxed: the state says something by itself.
-    current_->state.store(more_ << 32, std::memory_order_relaxed);
+    current_->state.store(state_of_small(Outcome::kRunning), std::memory_order_relaxed);
     return true;
   }
   /// The call goes by a plan, whose hash is `hash`.
@@ -90,8 +90,7 @@ class Recorder {
     // relaxed, here and in end_timed: a reader may see the state without the end; then it shows
     // no end.
     if (timed_) return end_timed(last);
-    current_->state.store(static_cast<std::uint64_t>(Outcome::kOk) | more_ << 32,
-                          std::memory_order_relaxed);
+    current_->state.store(state_of_small(Outcome::kOk), std::memory_order_relaxed);
   }
   /// The call has failed, with that value of Code. It keeps what it waited for.
   void end_failed(int code);
@@ -147,6 +146,12 @@ class Recorder {
   static void add(Word& word, std::uint64_t more) {
     // relaxed, both: only this thread writes it, and it says something by itself.
     word.store(word.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+  /// That of an entry of small calls, of which the last one has this outcome.
+  std::uint64_t state_of_small(Outcome last) const {
+    return State{.outcome = static_cast<std::uint8_t>(last),
+                 .tile = static_cast<std::uint32_t>(more_)}
+        .packed();
   }
   void take_own_entry();
   void end_timed(int last);
