@@ -138,9 +138,10 @@ void EagerPath::publish() {
   board_.announce(buffers_.announcement());
 }
 
+/// For this call and for those that repeat it: nothing of it depends on buffers.
 void EagerPath::find_parts(const CollectiveTraits& traits) {
   const int me = board_.team().me;
-  receives_ = !traits.root_output || me == call_.root;
+  receives_ = has_output(call_, me);
   reduces_ = traits.reduces;
   first_writer_ = traits.root_input ? call_.root : 0;
   last_writer_ = traits.root_input ? call_.root : board_.team().ranks - 1;
