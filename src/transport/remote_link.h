@@ -51,7 +51,7 @@ class RemoteLink {
   /// Something that this rank wrote has not been given to the network yet. Data for a peer that has
   /// gone does not count.
   virtual bool pending() const = 0;
-  /// The same of what it wrote for that rank.
+  /// The same, but only of what it wrote for that rank.
   virtual bool pending_to(int rank) const = 0;
 
   /// Whether slots for that rank can be lent; with kAll, those for all ranks.

@@ -3,8 +3,8 @@
     CUDA_DEVICE_MAX_CONNECTIONS=32 LD_PRELOAD=build/cuda/libnccl.so.2 python3 tests/nccl/torch_on_a_gpu.py 2 4
 
 Each number is that of the ranks of one run. Checks collectives, messages and DistributedDataParallel, and
-prints what an all-reduce takes. NVIDIA's library of before 2.30.3 refuses ranks that share a GPU, so a run
-that ends well has used this one. Needs torch with CUDA; the tests without a GPU are in python/tests.
+prints what an all-reduce takes. NVIDIA's library before 2.30.3 refuses ranks that share a GPU: with such a
+torch, a run that ends well has used this library. The tests without a GPU are in python/tests.
 """
 import datetime
 import hashlib
