@@ -56,9 +56,39 @@ class MatrixReader {
  private:
   void group() {
     const std::size_t count = matrix_.devices.size();
+    bool said = false;
+    for (std::size_t i = 0; i < count; ++i) {
+      const MatrixDevice& device = matrix_.devices[i];
+      said = said || device.numa >= 0 || !device.affinity.empty();
+      for (std::size_t j = 0; j < count; ++j) {
+        const std::string& word = matrix_.classes[i][j];
+        if (word == "PIX") near_.join(i, j);
+        if (word == "PIX" || word == "PXB" || word == "PIB") far_.join(i, j);
+        has_bridges_ = has_bridges_ || word == "NODE";
+        said = said || word == "SYS" || word == "SOC";
+      }
+    }
+    group_numa();
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t j = 0; j < count; ++j) {
+        if (matrix_.classes[i][j] == "PHB" && numa_.of(i) == numa_.of(j)) bridge_.join(i, j);
+      }
+      bridge_.join(i, far_.of(i));
+    }
+    if (said) return;
+    for (std::size_t i = 0; i < count; ++i) numa_.join(i, 0);
+    made_.findings.push_back(
+        {Severity::kWarning, "numa-assumed", std::string(source_),
+         "nothing in the text says which NUMA node a device is in; one assumed"});
+  }
+
+  /// Which devices are in one NUMA node: those of which the text says that, or that one switch
+  /// joins; then those that are near by their classes, unless the text says that their NUMA nodes
+  /// are two. The nearest count first: a NIC is in the NUMA node of the GPU beside it.
+  void group_numa() {
+    const std::size_t count = matrix_.devices.size();
     std::map<std::string, std::size_t> by_affinity;
     std::map<int, std::size_t> by_numa;
-    bool said = false;
     for (std::size_t i = 0; i < count; ++i) {
       const MatrixDevice& device = matrix_.devices[i];
       if (device.numa >= 0) {
@@ -66,26 +96,23 @@ class MatrixReader {
       } else if (!device.affinity.empty() && device.affinity != "N/A") {
         numa_.join(i, by_affinity.try_emplace(device.affinity, i).first->second);
       }
-      said = said || device.numa >= 0 || !device.affinity.empty();
-      for (std::size_t j = 0; j < count; ++j) {
-        const std::string& word = matrix_.classes[i][j];
-        if (word == "PIX") near_.join(i, j);
-        if (word == "PIX" || word == "PXB" || word == "PIB") far_.join(i, j);
-        if (word == "PHB") bridge_.join(i, j);
-        if (word == "PHB" || word == "NODE") numa_.join(i, j);
-        has_bridges_ = has_bridges_ || word == "NODE";
-        said = said || word == "SYS" || word == "SOC";
+    }
+    for (std::size_t i = 0; i < count; ++i) numa_.join(i, far_.of(i));
+    std::vector<int> number(count, -1);  // By set, what the text says.
+    for (std::size_t i = 0; i < count; ++i) {
+      if (number[numa_.of(i)] < 0) number[numa_.of(i)] = matrix_.devices[i].numa;
+    }
+    for (const std::string_view word : {"PHB", "NODE"}) {
+      for (std::size_t i = 0; i < count; ++i) {
+        for (std::size_t j = 0; j < count; ++j) {
+          if (matrix_.classes[i][j] != word) continue;
+          const int one = number[numa_.of(i)], two = number[numa_.of(j)];
+          if (one >= 0 && two >= 0 && one != two) continue;  // See note_conflicts.
+          numa_.join(i, j);
+          number[numa_.of(i)] = std::max(one, two);
+        }
       }
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      bridge_.join(i, far_.of(i));
-      numa_.join(i, far_.of(i));
-    }
-    if (said) return;
-    for (std::size_t i = 0; i < count; ++i) numa_.join(i, 0);
-    made_.findings.push_back(
-        {Severity::kWarning, "numa-assumed", std::string(source_),
-         "nothing in the text says which NUMA node a device is in; one assumed"});
   }
 
   /// Devices that the text ties to no NUMA node and to no other device have one of their own.
@@ -277,19 +304,26 @@ class MatrixReader {
   }
 
   void note_conflicts() {
-    int conflicts = 0;
+    int apart = 0, together = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       for (std::size_t j = i + 1; j < nodes_.size(); ++j) {
         const std::string& word = matrix_.classes[i][j];
-        conflicts += (word == "SYS" || word == "SOC") && numa_.of(i) == numa_.of(j) ? 1 : 0;
+        const bool one = numa_.of(i) == numa_.of(j);
+        apart += (word == "SYS" || word == "SOC") && one ? 1 : 0;
+        together += (word == "PHB" || word == "NODE") && !one ? 1 : 0;
       }
     }
-    if (conflicts == 0) return;
-    made_.findings.push_back(
-        {Severity::kWarning, "classes-contradict", std::string(source_),
-         "devices of one NUMA node are said to be SYS apart; the NUMA node is believed",
-         fmt::format("{} pairs", conflicts),
-         "a virtual machine, or a GPU on C2C? compare with the PCI tree of the host"});
+    const auto note = [&](int pairs, std::string_view what) {
+      if (pairs == 0) return;
+      made_.findings.push_back(
+          {Severity::kWarning, "classes-contradict", std::string(source_), std::string(what),
+           fmt::format("{} pairs", pairs),
+           "a virtual machine, or a GPU on C2C? compare with the PCI tree of the host"});
+    };
+    note(apart, "devices of one NUMA node are said to be SYS apart; the NUMA node is believed");
+    note(together,
+         "devices of two NUMA nodes are said to be in one (NODE or PHB); the NUMA nodes are "
+         "believed");
   }
 
   void note_cut() {

@@ -172,8 +172,9 @@ class MatrixParser {
       TUTTI_TRY(const std::size_t index, device(row[at]));
       columns_.push_back(index);
     }
-    const auto numa = std::find(row.begin() + static_cast<std::ptrdiff_t>(at), row.end(), "NUMA");
-    numa_column_ = numa != row.end();
+    const auto rest = row.begin() + static_cast<std::ptrdiff_t>(at);
+    numa_column_ = std::find(rest, row.end(), "NUMA") != row.end();
+    id_column_ = std::find(rest, row.end(), "ID") != row.end();
     return ok();
   }
 
@@ -238,8 +239,10 @@ class MatrixParser {
       return error(fmt::format("row {} has more classes than the header has columns, {}", row[0],
                                columns_.size()));
     }
-    if (at < row.size()) device.affinity = row[at];
-    if (numa_column_ && at + 1 < row.size()) device.numa = number(row[at + 1]);
+    // A process that may not run on a device's CPUs is told of none: the column is blank.
+    const bool blank = id_column_ && row.size() == at + 2 && row.back() == "N/A";
+    if (at < row.size() && !blank) device.affinity = row[at++];
+    if (numa_column_ && at < row.size()) device.numa = number(row[at]);
     return ok();
   }
 
@@ -299,7 +302,7 @@ class MatrixParser {
   Table table_ = Table::kNone;
   bool named_ = false;  // rocm-smi names its tables; nvidia-smi does not.
   bool classes_seen_ = false, p2p_seen_ = false, header_seen_ = false;
-  bool numa_column_ = false;
+  bool numa_column_ = false, id_column_ = false;  // NUMA Affinity, GPU NUMA ID.
   bool other_counted_ = false;  // Whether the present table is among made_.more_tables.
   std::size_t header_line_ = 0;
   std::vector<std::size_t> columns_;

@@ -173,6 +173,33 @@ TEST_CASE("a row that says otherwise than the others is named") {
   CHECK(links_of(imported.graph) == std::vector<int>(8, 18));
 }
 
+TEST_CASE("a job that may not run on a GPU's CPUs sees a blank column of them") {
+  // As Slurm's jobs print it: some rows lack the CPUs, and classes know of no second NUMA node.
+  const auto column = [](int gpu, const char* affinity) {
+    return fmt::format("\t{}\t\t{}\t\tN/A\n", affinity, gpu / 2);
+  };
+  const std::string text =
+      "\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+      "GPU0\t X \tNV18\tNV18\tNV18\tPIX\tNODE" +
+      column(0, "") + "GPU1\tNV18\t X \tNV18\tNV18\tNODE\tNODE" + column(1, "") +
+      "GPU2\tNV18\tNV18\t X \tNV18\tNODE\tNODE" + column(2, "56") +
+      "GPU3\tNV18\tNV18\tNV18\t X \tNODE\tPIX" + column(3, "56") +
+      "NIC0\tPIX\tNODE\tNODE\tNODE\t X \tNODE\n"
+      "NIC1\tNODE\tNODE\tNODE\tPIX\tNODE\t X \n";
+  const Imported imported = read(text);
+  const auto numa_of = [&](std::string_view name) {
+    const auto node = imported.graph.find(fmt::format("host0/{}", name));
+    INFO(name);
+    REQUIRE(node.exists());
+    return imported.graph[numa_above(imported.graph, node, false)].index;
+  };
+  for (const char* name : {"gpu0", "gpu1", "NIC0"}) CHECK(numa_of(name) == 0);
+  for (const char* name : {"gpu2", "gpu3", "NIC1"}) CHECK(numa_of(name) == 1);
+  const Finding* contradiction = find(imported.findings, "classes-contradict");
+  REQUIRE(contradiction != nullptr);
+  CHECK(contradiction->evidence == "5 pairs");
+}
+
 TEST_CASE("what rows lack is read from the others, and said; else the row is named") {
   const std::string whole = table(alike(4, "NV18"));
   const std::string row = "GPU2\tNV18\tNV18\tX\tNV18\t1-1\t1\n";
