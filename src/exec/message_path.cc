@@ -37,11 +37,13 @@ bool MessagePath::find_stuck() {
     if (rank == board_.team().me || !messages_.waits_for(rank) || !agreement_.waits_for_this(rank))
       continue;
     if (poll()) return false;  // It may have sent the message before it began to wait.
-    end(messages_.stuck(rank,
-                        fmt::format("rank {}, {}, waits there for rank {}; ranks must make their "
-                                    "calls and messages in an order in which each can go on",
-                                    rank, describe_latest(board_.region().record(rank), "call"),
-                                    board_.team().me)));
+    end(messages_.stuck(
+        rank,
+        fmt::format("rank {}, {}, waits there for rank {}; ranks must make their "
+                    "calls and messages in an order in which each can go on",
+                    rank,
+                    describe_latest(board_.team().endpoint, Rank{board_.team().me}, rank, "call"),
+                    board_.team().me)));
     return true;
   }
   return false;

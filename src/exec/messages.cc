@@ -298,7 +298,7 @@ std::optional<Error> Messages::check_health(std::chrono::steady_clock::time_poin
       return failure(message, Code::kTimeout,
                      fmt::format("waited {} ms for rank {}, {}; TUTTI_TIMEOUT_MS sets the limit",
                                  timeout.count(), rank,
-                                 describe_latest(region_.record(rank), "collective call")));
+                                 describe_latest(endpoint_, Rank{me_}, rank, "collective call")));
     }
   }
   return check_health_any(now, timeout);

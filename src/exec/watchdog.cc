@@ -165,7 +165,7 @@ int Watchdog::to_blame(std::span<const int> awaited) const {
 /// "rank 2, whose latest call is 4, all_reduce of ...".
 std::string Watchdog::describe_rank(int rank) const {
   return "rank " + std::to_string(rank) + ", " +
-         describe_latest(board_.region().record(rank), "call");
+         describe_latest(board_.team().endpoint, Rank{board_.team().me}, rank, "call");
 }
 
 Error Watchdog::timeout_error(std::span<const int> awaited) const {

@@ -322,6 +322,31 @@ TEST_CASE("a missing rank is named at the deadline, blocking and asynchronous al
   }
 }
 
+TEST_CASE("a time-out does not say of a rank on another host what cannot be known here") {
+  // The ranks that get a broadcast write no lines, and say now and then that they finished.
+  for (const int calls : {0, 3, 1000}) {
+    auto comms = ranks_on("tcp", 2, 300ms);
+    std::string said;
+    CHECK(on_all_ranks(comms, [&](Communicator& comm) -> std::string {
+            float value = 1;
+            for (int i = 0; i < calls; ++i) {
+              const Status got = comm.broadcast(&value, &value, 1, kF32, Rank{0});
+              if (!got) return got.error().to_string();
+            }
+            if (comm.rank().value == 1) return "";
+            const Status status = comm.all_reduce(&value, &value, 1, kF32, ReduceOp::kSum);
+            said = status ? "no error" : status.error().to_string();
+            return "";
+          }) == "");
+    INFO(calls << " calls: " << said);
+    const std::string none = "which has made no call known here yet",
+                      some = "whose latest call known here is ";
+    CHECK(said.find("for rank 1, " + (calls < 1000 ? none : some)) != std::string::npos);
+    const auto at = said.find(some);
+    if (at != std::string::npos) CHECK(std::stoi(said.substr(at + some.size())) >= calls / 2);
+  }
+}
+
 TEST_CASE("the shared memory of up to 8 ranks stays within 8 MiB") {
   for (int ranks = 1; ranks <= 8; ++ranks)
     CHECK(Region::bytes_for(Region::default_config(ranks)) <= std::size_t{8} << 20);

@@ -17,9 +17,17 @@ bool same_request(const CallSeen& a, const CallSeen& b) {
 
 }  // namespace
 
-std::string describe_latest(const CallRecord& record, std::string_view kind) {
+std::string describe_latest(const Endpoint& endpoint, Rank me, int rank, std::string_view kind) {
+  const CallRecord& record = endpoint.region().record(rank);
   std::string text(kind);
   std::uint64_t number = 0;
+  if (!endpoint.near(me.value, rank)) {
+    text += " known here";
+    // relaxed: for the text only.
+    const auto finished = endpoint.region().finished(rank).value.load(std::memory_order_relaxed);
+    if (finished > record.number.load(std::memory_order_relaxed))
+      return "whose latest " + text + " is " + std::to_string(finished);
+  }
   for (int looks = 0; looks < 8; ++looks) {  // The rank may go on meanwhile: then once more.
     number = record.number.load(std::memory_order_acquire);  // acquire: pairs with note's release.
     const auto call = record.look_up(number);

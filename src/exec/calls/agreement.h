@@ -60,8 +60,11 @@ class Agreement {
   std::uint64_t shown_ = 0;         // The latest call that was shown to a rank on another host.
 };
 
-/// "whose latest call is 7, all_reduce of 1024 float32 (sum)", if "call" is the kind.
-std::string describe_latest(const CallRecord& record, std::string_view kind);
+/// "whose latest call is 7, all_reduce of 1024 float32 (sum)", if "call" is the kind. A rank on
+/// another host shows its calls with the lines that it writes; of calls in which it only reads it
+/// says now and then that it has finished them. So its latest may be later: "whose latest call
+/// known here is 7".
+std::string describe_latest(const Endpoint& endpoint, Rank me, int rank, std::string_view kind);
 
 /// The remedy where ranks that make the same call would run different plans or take different
 /// paths.
