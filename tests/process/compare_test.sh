@@ -44,6 +44,27 @@ for collective in (*names, "barrier"):
 assert len(runs) == 2 * (len(names) + 1), sorted(runs)
 PY
 
+echo "== all peers there are: tables of at most 100 columns with the times of each"
+python3 - "$compare" <<'PY'
+import contextlib, importlib.machinery, importlib.util, io, sys, types
+loader = importlib.machinery.SourceFileLoader("compare", sys.argv[1])
+compare = importlib.util.module_from_spec(importlib.util.spec_from_loader("compare", loader))
+sys.dont_write_bytecode = True
+loader.exec_module(compare)
+names = (*compare.OURS, *compare.PEERS)
+assert len(names) >= 10, names
+rounds = [{name: {8: 1000.0 + at, 1 << 20: 123456.0 + at} for at, name in enumerate(names)}] * 2
+run = compare.summarise(2, "all_reduce", rounds,
+                        types.SimpleNamespace(buffers=compare.OURS, min_ms=1))
+with contextlib.redirect_stdout(io.StringIO()) as out:
+    compare.print_table(run)
+    compare.print_summary([run])
+printed = out.getvalue()
+assert max(map(len, printed.splitlines())) <= 100, printed
+for at in range(len(names)):
+    assert f" {1000 + at} " in printed.replace("\n", " \n"), (names[at], printed)
+PY
+
 echo "== ours against another build of ours"
 "$compare" "${quick[@]}" --before "$TEST_BUILD_DIR" --buffers plain --peers none --sizes 8 \
   --json "$work/before.json" >"$work/out" || fail "compare --before"
