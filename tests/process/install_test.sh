@@ -15,10 +15,15 @@ prefix=$work/moved
 
 echo "== exported symbols"
 library=$(find "$prefix" -name 'libtutti.so' -not -path '*/simulated/*' | head -n 1)
-strangers=$(nm -DC --defined-only "$library" | cut -d' ' -f3- |
+# The name of a version is a symbol too (A).
+strangers=$(nm -DC --defined-only "$library" | awk '$2 != "A"' | cut -d' ' -f3- |
   grep -vE '^(tutti_|tutti::|(vtable|typeinfo|typeinfo name) for tutti::)' || true)
 [ -z "$strangers" ] || { printf 'not of the API:\n%s\n' "$strangers"; exit 1; }
-nm -D --defined-only "$library" | awk '{print $3}' | grep '^tutti_' | sort >"$work/exported"
+major_minor=$(sed -nE 's/^#define TUTTI_VERSION_(MAJOR|MINOR) //p' "$source_dir/include/tutti/tutti.h" | paste -sd.)
+unversioned=$(nm -D --defined-only "$library" | awk -v is="@@TUTTI_$major_minor" \
+  '$2 != "A" && substr($3, length($3) - length(is) + 1) != is')
+[ -z "$unversioned" ] || { printf 'not of version TUTTI_%s:\n%s\n' "$major_minor" "$unversioned"; exit 1; }
+nm -D --defined-only "$library" | awk '{print $3}' | grep '^tutti_' | sed 's/@.*//' | sort >"$work/exported"
 sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' "$source_dir"/include/tutti/tutti{,_options}.h |
   sort -u >"$work/declared"
 diff "$work/declared" "$work/exported" ||
