@@ -2,7 +2,8 @@
 #
 #   step "Building" command...   prints "[2/5] Building ... ok (12 s)"; what the command says goes to
 #                                build/logs/<script>-2.log; a failure ends the script with one line
-#                                that names the step and the log.
+#                                that names the step and the log. On a terminal it shows meanwhile how
+#                                far a build is.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 script=$(basename "$0")
@@ -20,13 +21,37 @@ fail() {
   exit 1
 }
 
+# show_progress HEAD: until the script ends, behind HEAD what Ninja has said last in the step's log.
+show_progress() {
+  local start=$SECONDS columns done_of what
+  while sleep 1 && kill -0 $$ 2>/dev/null; do
+    # "[12/385] Building CXX object CMakeFiles/tutti_objects.dir/src/comm/state.cc.o"
+    read -r done_of what < <(tail -n 20 "$step_log" | sed -nE 's/^\[([0-9]+\/[0-9]+)\] .* (\S+)$/\1 \2/p' |
+      tail -n 1) || continue
+    what=${what##*.dir/}
+    columns=$(tput cols 2>/dev/null || echo 80)
+    printf '\r\033[K%.*s' "$((columns - 1))" "$1${done_of/\// of }, $((SECONDS - start)) s, ${what%.o}"
+  done
+}
+
 step() {
-  local title=$1 start=$SECONDS status=0
+  local title=$1 start=$SECONDS status=0 head watcher=""
   shift
   step_number=$((step_number + 1))
   step_log=$logs/$script-$step_number.log
-  printf '[%d/%d] %s ... ' "$step_number" "$step_count" "$title"
+  head="[$step_number/$step_count] $title ... "
+  printf '%s' "$head"
+  : >"$step_log"
+  if [ -t 1 ]; then
+    show_progress "$head" &
+    watcher=$!
+  fi
   "$@" >"$step_log" 2>&1 </dev/null || status=$?
+  if [ -n "$watcher" ]; then
+    kill "$watcher"
+    wait "$watcher" 2>/dev/null || true # Its exit code is that of the signal.
+    printf '\r\033[K%s' "$head"
+  fi
   if [ "$status" -eq 0 ]; then
     echo "ok ($((SECONDS - start)) s)"
     return
