@@ -12,7 +12,7 @@ struct MachineFile {
   const char* name;
   const char* reader;  // Which reader is to recognise it.
 };
-inline constexpr std::array<MachineFile, 8> kMachineFiles{{
+inline constexpr std::array<MachineFile, 9> kMachineFiles{{
     {"two_nodes.topo", "tutti"},
     {"two_nodes.json", "json"},
     {"two_gpus.nccl.xml", "nccl_xml"},
@@ -21,6 +21,7 @@ inline constexpr std::array<MachineFile, 8> kMachineFiles{{
     {"two_gpus.hwloc3.xml", "hwloc_xml"},
     {"four_gpus.matrix.txt", "matrix"},
     {"showtopo.rocm.txt", "matrix"},
+    {"four_gpus.amd_smi.txt", "amd_smi"},
 }};
 
 inline std::string machine_path(const std::string& name) {

@@ -136,7 +136,8 @@ TEST_CASE("what no reader knows is an error that lists what is known") {
   const auto imported = import("hello", "x.txt");
   REQUIRE_FALSE(imported);
   CHECK(imported.error().what ==
-        "x.txt: no known form of a topology; known: tutti, json, nccl_xml, hwloc_xml, matrix");
+        "x.txt: no known form of a topology; known: tutti, json, nccl_xml, hwloc_xml, matrix, "
+        "amd_smi");
   const auto missing = import_file("/nowhere/x.topo");
   REQUIRE_FALSE(missing);
   CHECK(missing.error().what == "/nowhere/x.topo: No such file or directory");
