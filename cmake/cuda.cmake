@@ -87,11 +87,10 @@ if(TUTTI_TESTS AND TUTTI_CUDART)
     target_sources(${name} PRIVATE ${program_kernels})
   endforeach()
   # How fast they are (scripts/gpu-check).
-  find_package(CLI11 REQUIRED)
   tutti_nvcc_object(${PROJECT_SOURCE_DIR}/perf/cuda_facts.cu facts)
   foreach(name cuda_bench cuda_nccl cuda_facts)
     add_executable(${name} perf/${name}.cc)
-    target_link_libraries(${name} PRIVATE tutti_cuda tutti_internal CLI11::CLI11
+    target_link_libraries(${name} PRIVATE tutti_cuda tutti_command_line tutti_internal
       nlohmann_json::nlohmann_json)
   endforeach()
   target_sources(cuda_facts PRIVATE ${facts})

@@ -10,7 +10,6 @@
 // that it works, and nothing else.
 #include <cuda_runtime_api.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -21,6 +20,7 @@
 
 #include "algorithms/algorithm.h"
 #include "cuda/mesh/mesh.h"
+#include "perf/command_line/command_line.h"
 #include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
 #include "plan/passes/passes.h"
@@ -436,7 +436,7 @@ void run(const Options& options, bool alone, Table& table) {
 }  // namespace tutti
 
 int main(int count, char** words) {
-  CLI::App app("How fast the CUDA kernels are on one device");
+  tutti::perf::CommandLine app("How fast the CUDA kernels are on one device");
   bool alone = false;
   app.add_flag("--alone", alone,
                "only kernels that wait for no other: what compute-sanitizer can run");

@@ -6,7 +6,6 @@
 // is then let go. So no row takes longer, unless the driver never comes back at all.
 #include <cuda_runtime_api.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -19,6 +18,7 @@
 #include "cuda/driver/memory.h"
 #include "cuda/driver/share.h"
 #include "cuda/mesh/mesh.h"
+#include "perf/command_line/command_line.h"
 #include "perf/cuda_facts.h"
 #include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
@@ -458,15 +458,16 @@ void run(Table& table, milliseconds patience, std::size_t count) {
 }  // namespace tutti
 
 int main(int count, char** words) {
-  CLI::App app("What a GPU's driver does while a kernel waits, and what the phases of a step cost");
+  tutti::perf::CommandLine app(
+      "What a GPU's driver does while a kernel waits, and what the phases of a step cost");
   int patience = 2000;
   std::size_t repeats = 2000;
   app.add_option("--patience", patience, "Milliseconds until a call counts as waiting")
-      ->check(CLI::Range(10, 10000))
-      ->capture_default_str();
+      .check(tutti::perf::range(10, 10000))
+      .capture_default_str();
   app.add_option("--count", repeats, "Repeats of what is timed")
-      ->check(CLI::Range(4, 100000))
-      ->capture_default_str();
+      .check(tutti::perf::range(4, 100000))
+      .capture_default_str();
   return tutti::timing::run_program(
       app, count, words, {"", "share"},
       [&](const tutti::timing::Options&, tutti::timing::Table& table) {

@@ -11,12 +11,12 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cuda/mesh/mesh.h"
+#include "perf/command_line/command_line.h"
 #include "perf/cuda_table.h"
 #include "perf/cuda_timing.h"
 
@@ -283,9 +283,9 @@ void run(const Options& options, const std::string& library, Table& table) {
 }  // namespace tutti
 
 int main(int count, char** words) {
-  CLI::App app("NCCL's all-reduce next to Tutti's, on the devices that there are");
+  tutti::perf::CommandLine app("NCCL's all-reduce next to Tutti's, on the devices that there are");
   std::string library;
-  app.add_option("library", library, "NVIDIA's libnccl.so.2")->required();
+  app.add_option("library", library, "NVIDIA's libnccl.so.2").required();
   return tutti::timing::run_program(
       app, count, words, {"of NCCL", "share_of_nccl"},
       [&](const tutti::timing::Options& options, tutti::timing::Table& table) {

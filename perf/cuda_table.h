@@ -7,12 +7,12 @@
 #pragma once
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/output.h"
+#include "perf/command_line/command_line.h"
 
 namespace tutti::timing {
 
@@ -109,7 +109,7 @@ class Table {
 };
 
 /// The body of main: `app` has the options that only this program has.
-inline int run_program(CLI::App& app, int count, char** words, ShareOf share,
+inline int run_program(perf::CommandLine& app, int count, char** words, ShareOf share,
                        const std::function<void(const Options& options, Table& table)>& measure) {
   Options options;
   const auto whole = [](const std::string& text) {
@@ -117,12 +117,12 @@ inline int run_program(CLI::App& app, int count, char** words, ShareOf share,
     return bytes >= 1024 && bytes % 1024 == 0 ? "" : "takes a multiple of 1024";
   };
   app.add_option("--bytes", options.bytes, "of each source, target, and rank's buffer")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Validator(whole, ""));
-  app.add_option("--rounds", options.rounds, "of each measurement")->check(CLI::Range(1, 1000));
-  app.add_option("--replays", options.replays, "calls in a graph")->check(CLI::Range(1, 500));
+      .as_size_value()
+      .check({whole, ""});
+  app.add_option("--rounds", options.rounds, "of each measurement").check(perf::range(1, 1000));
+  app.add_option("--replays", options.replays, "calls in a graph").check(perf::range(1, 500));
   app.add_option("--json", options.json, "file to write the figures to, too");
-  CLI11_PARSE(app, count, words);
+  if (const auto code = app.parse_or_print(count, words)) return *code;
   Table table(options, share);
   measure(options, table);
   return table.failed() ? 1 : 0;

@@ -7,7 +7,6 @@
 // the time per step is the interpreter's.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include "algorithms/algorithm.h"
 #include "exec/lane.h"
 #include "exec/links.h"
+#include "perf/command_line/command_line.h"
 #include "perf/sweep/buffer.h"
 #include "perf/sweep/noise.h"
 #include "plan/passes/passes.h"
@@ -167,10 +167,11 @@ const Algorithm& named(std::string_view name) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("What plans cost: building, verifying, interpreting; and creating a communicator");
+  tutti::perf::CommandLine app(
+      "What plans cost: building, verifying, interpreting; and creating a communicator");
   bool as_json = false;
   app.add_flag("--json", as_json, "Print JSON");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = app.parse_or_print(argc, argv)) return *code;
 
   nlohmann::json json;
   std::string description;

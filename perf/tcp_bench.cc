@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/command_line/command_line.h"
 #include "perf/sweep/noise.h"
 #include "transport/net/rails.h"
 #include "transport/tcp/mesh.h"
@@ -391,21 +391,21 @@ Status run(const Options& options) {
 
 int bench(int argc, char** argv) {
   Options options;
-  CLI::App app("Frames over TCP against plain sockets; two ranks, started by a launcher.");
+  perf::CommandLine app("Frames over TCP against plain sockets; two ranks, started by a launcher.");
   app.add_option("-c,--connections", options.connections, "of each way")
-      ->check(CLI::Range(1, kMostConnections / static_cast<int>(kWays)));
-  app.add_option("-r,--rounds", options.rounds, "that alternate")->check(CLI::Range(1, 1000));
-  app.add_option("-p,--pings", options.pings, "of a round")->check(CLI::Range(1, 1'000'000));
+      .check(perf::range(1, kMostConnections / static_cast<int>(kWays)));
+  app.add_option("-r,--rounds", options.rounds, "that alternate").check(perf::range(1, 1000));
+  app.add_option("-p,--pings", options.pings, "of a round").check(perf::range(1, 1'000'000));
   app.add_option("-m,--mebibytes", options.mebibytes, "that are streamed in a round")
-      ->check(CLI::Range(1, 1024));
+      .check(perf::range(1, 1024));
   app.add_option("-f,--frame", options.frame, "bytes of a frame of the stream")
-      ->check(CLI::Range(std::size_t{1}, kMostFrameBytes));
+      .check(perf::range(std::size_t{1}, kMostFrameBytes));
   app.add_option("-s,--spread", options.spread, "frames from this size on use all connections");
   app.add_option("-i,--interfaces", options.interfaces, "as TUTTI_NET_INTERFACES");
   app.add_option("-t,--timeout", options.timeout_s, "seconds, for joining and of a peer's silence")
-      ->check(CLI::Range(1, 1000));
+      .check(perf::range(1, 1000));
   app.add_flag("--iperf3", options.iperf, "runs iperf3 too, over the same interface");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = app.parse_or_print(argc, argv)) return *code;
   const Status status = run(options);
   if (!status) fmt::print(stderr, "{}\n", status.error().to_string());
   return status ? 0 : 1;

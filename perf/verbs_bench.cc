@@ -4,13 +4,13 @@
 // Two ranks, started by any launcher: `tutti run -n 2 -- verbs_bench`. Rank 0 prints.
 #include <fmt/format.h>
 #include <sched.h>
-#include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "perf/command_line/command_line.h"
 #include "perf/sweep/buffer.h"
 #include "transport/verbs/connect.h"
 #include "tutti/rendezvous.h"
@@ -172,17 +172,17 @@ Status run(const Options& options) {
 
 int bench(int argc, char** argv) {
   Options options;
-  CLI::App app("Frames over RDMA; two ranks, started by a launcher.");
-  app.add_option("-p,--pings", options.pings, "short frames")->check(CLI::Range(1, 1'000'000));
-  app.add_option("-n,--frames", options.frames, "long frames")->check(CLI::Range(1, 1'000'000));
+  perf::CommandLine app("Frames over RDMA; two ranks, started by a launcher.");
+  app.add_option("-p,--pings", options.pings, "short frames").check(perf::range(1, 1'000'000));
+  app.add_option("-n,--frames", options.frames, "long frames").check(perf::range(1, 1'000'000));
   app.add_option("-b,--bytes", options.bytes, "of a long frame")
-      ->check(CLI::Range(std::size_t{4096}, net::kMostFrameBytes));
+      .check(perf::range(std::size_t{4096}, net::kMostFrameBytes));
   app.add_option("-q,--pairs", options.pairs, "queue pairs")
-      ->check(CLI::Range(std::size_t{1}, verbs::kMostPairs));
-  app.add_option("-d,--devices", options.devices, "by rank, as TUTTI_RDMA_DEVICES")->delimiter(',');
+      .check(perf::range(std::size_t{1}, verbs::kMostPairs));
+  app.add_option("-d,--devices", options.devices, "by rank, as TUTTI_RDMA_DEVICES").delimiter(',');
   app.add_option("-t,--timeout", options.timeout_s, "seconds, for joining")
-      ->check(CLI::Range(1, 1000));
-  CLI11_PARSE(app, argc, argv);
+      .check(perf::range(1, 1000));
+  if (const auto code = app.parse_or_print(argc, argv)) return *code;
   const Status status = run(options);
   if (!status) fmt::print(stderr, "{}\n", status.error().to_string());
   return status ? 0 : 1;

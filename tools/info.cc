@@ -143,13 +143,13 @@ int info(bool json) {
 
 }  // namespace
 
-void define_info(CLI::App& app, int& exit_code) {
-  CLI::App* command =
+void define_info(const perf::Command& app, int& exit_code) {
+  const auto command =
       app.add_subcommand("info", "Say what this build and this machine have, and what is set");
   auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "As JSON, for programs");
-  command->footer("Examples:\n  tutti info\n  TUTTI_CONTRACT=relaxed tutti info --json");
-  command->callback([json, &exit_code] { exit_code = info(*json); });
+  command.add_flag("--json", *json, "As JSON, for programs");
+  command.footer("Examples:\n  tutti info\n  TUTTI_CONTRACT=relaxed tutti info --json");
+  command.callback([json, &exit_code] { exit_code = info(*json); });
 }
 
 }  // namespace tutti::tools

@@ -1,47 +1,37 @@
 // The tutti command: finds the subcommand and lets it work.
-#include <sstream>
-
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "tools/command.h"
 #include "tools/completion/candidates.h"
 
 namespace {
 
 /// "tutti plan".
-std::string name_of(const CLI::App& app) {
+std::string name_of(const tutti::perf::CommandLine& app) {
   std::string name = "tutti";
-  for (const CLI::App* sub : app.get_subcommands()) name += " " + sub->get_name();
+  for (const std::string& sub : app.get_subcommands()) name += " " + sub;
   return name;
 }
 
 /// One line that says what is wrong and where to look.
-int complain(const CLI::App& app, const std::string& what) {
+int complain(const tutti::perf::CommandLine& app, const std::string& what) {
   tutti::say_error("{0}: {1}; see {0} --help\n", name_of(app), what);
   return tutti::tools::kUsage;
 }
 
 /// CLI11's words, or ours where its own name "--" or the whole rest of the line.
-std::string words_of(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
-    for (const std::string& argument : app.remaining(true)) {
-      if (argument != "--") return "unknown argument '" + argument + "'";
-    }
+std::string words_of(const tutti::perf::Ending& ending) {
+  for (const std::string& argument : ending.unknown) {
+    if (argument != "--") return "unknown argument '" + argument + "'";
   }
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
+  return ending.text.substr(0, ending.text.find('\n'));
 }
 
 /// The exit code.
-int parse_and_run(CLI::App& app, int& exit_code, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {  // --help or --version.
-    std::ostringstream out;
-    const int code = app.exit(success, out, out);
-    tutti::put_output(out.str());
-    return code;
-  } catch (const CLI::ParseError& error) {
-    return complain(app, words_of(app, error));
+int parse_and_run(tutti::perf::CommandLine& app, int& exit_code, int argc, char** argv) {
+  if (const auto ending = app.parse(argc, argv)) {
+    if (ending->exit_code != 0) return complain(app, words_of(*ending));
+    tutti::put_output(ending->text);
+    return 0;
   }
   if (app.get_subcommands().empty()) return complain(app, "which command?");
   return exit_code;
@@ -51,8 +41,8 @@ int parse_and_run(CLI::App& app, int& exit_code, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   tutti::fill_standard_descriptors();
-  CLI::App app("Collective communication for GPUs and CPUs.", "tutti");
-  app.formatter(std::make_shared<tutti::perf::HelpFormatter>());
+  tutti::perf::CommandLine app("Collective communication for GPUs and CPUs.", "tutti");
+  app.fold_help();
   app.set_version_flag("--version", "tutti " TUTTI_VERSION);
   app.require_subcommand(0, 1);
   app.footer(

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "plan/names.h"
 #include "plan/text/text.h"
 #include "planner/plan_files.h"
@@ -121,39 +121,39 @@ int run(const Options& options) {
 
 }  // namespace
 
-void define_plan(CLI::App& app, int& exit_code) {
+void define_plan(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("plan", "Print an algorithm's plan, or check your own");
+  const auto command = app.add_subcommand("plan", "Print an algorithm's plan, or check your own");
   perf::offer(
-      perf::add_shown(*command, "COLLECTIVE", options->collective, "all_reduce, broadcast, ..."),
+      perf::add_shown(command, "COLLECTIVE", options->collective, "all_reduce, broadcast, ..."),
       collective_words());
-  perf::add_number(*command, "--ranks", options->ranks, "Rank count", 1, kMostPlanRanks);
+  perf::add_number(command, "--ranks", options->ranks, "Rank count", 1, kMostPlanRanks);
   perf::offer(
-      command->add_option(
+      command.add_option(
           "--algorithm", options->algorithm,
           "The algorithm (see tutti info); if left out, the one that the library would choose"),
       algorithm_words());
-  perf::add_number(*command, "--root", options->root, "The root of a rooted collective", 0,
+  perf::add_number(command, "--root", options->root, "The root of a rooted collective", 0,
                    kMostPlanRanks - 1);
-  command->add_option("--groups", options->groups, "Ranks per group, as TUTTI_GROUPS")
-      ->delimiter(',');
-  command->add_option("--weights", options->weights, "By rank, as TUTTI_WEIGHTS")->delimiter(',');
-  perf::add_number(*command, "--lanes", options->lanes, "Parallel shares, as TUTTI_LANES", 1, 64);
-  CLI::Option* direct =
-      command->add_flag("--direct", options->direct, "Lower it for buffers that all ranks can map");
+  command.add_option("--groups", options->groups, "Ranks per group, as TUTTI_GROUPS")
+      .delimiter(',');
+  command.add_option("--weights", options->weights, "By rank, as TUTTI_WEIGHTS").delimiter(',');
+  perf::add_number(command, "--lanes", options->lanes, "Parallel shares, as TUTTI_LANES", 1, 64);
+  const auto direct =
+      command.add_flag("--direct", options->direct, "Lower it for buffers that all ranks can map");
   command
-      ->add_option("--host-ranks", options->host_ranks,
-                   "With --direct: of so many ranks in a row, a host's; they alone do")
-      ->check(CLI::Range(1, kMostPlanRanks))
-      ->needs(direct);
-  command->add_flag("--multicast", options->multicast, "Join what goes from one step to all ranks");
-  command->add_option("--check", options->check, "Verify these files, and say what was proved")
-      ->type_name("FILE");
-  command->footer(
+      .add_option("--host-ranks", options->host_ranks,
+                  "With --direct: of so many ranks in a row, a host's; they alone do")
+      .check(perf::range(1, kMostPlanRanks))
+      .needs(direct);
+  command.add_flag("--multicast", options->multicast, "Join what goes from one step to all ranks");
+  command.add_option("--check", options->check, "Verify these files, and say what was proved")
+      .type_name("FILE");
+  command.footer(
       "Examples:\n  tutti plan all_reduce --ranks 4 --algorithm ring >mine.plan\n"
       "  tutti plan --check mine.plan\n"
       "  TUTTI_CONTRACT=relaxed TUTTI_PLAN=mine.plan all_reduce_perf --ranks 4 -c bits");
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  command.callback([options, &exit_code] { exit_code = run(*options); });
 }
 
 }  // namespace tutti::tools

@@ -6,7 +6,7 @@
 #include <regex>
 #include <thread>
 
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "tools/command.h"
 #include "trainer/compare.h"
 #include "trainer/elastic.h"
@@ -25,26 +25,15 @@ struct TrainCommand {
   std::vector<int> scaling;          // Numbers of ranks, instead of one.
 };
 
-/// Like CLI::Range from 0 on, which lets pass what is not a number.
-CLI::Validator up_to(double high) {
-  return CLI::Validator(
-      [high](const std::string& text) -> std::string {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= 0 && value <= high) return {};
-        return fmt::format("'{}' is not a number from 0 to {}", text, high);
-      },
-      fmt::format("[0 - {}]", high));
-}
-
 /// Adds options with limits.
 struct Adder {
-  CLI::App& app;
+  perf::Command app;
   template <class T>
   void number(const char* name, T& into, const char* text, int least, int most) const {
     perf::add_number(app, name, into, text, least, most);
   }
   void real(const char* name, double& into, const char* text, double most) const {
-    perf::add_shown(app, name, into, text)->check(up_to(most));
+    perf::add_shown(app, name, into, text).check(perf::up_to(most));
   }
   void word(const char* name, std::string& into, const std::string& text,
             const std::vector<std::string>& words) const {
@@ -323,7 +312,7 @@ void add_strategy_options(const Adder& add, TrainCommand& command) {
   add.app
       .add_option("--slow-rank", command.slow_rank,
                   "A rank that sleeps in each step, to see what stragglers do, as 1:20ms")
-      ->type_name("RANK:TIME");
+      .type_name("RANK:TIME");
 }
 
 void add_model_options(const Adder& add, TrainCommand& command) {
@@ -349,16 +338,16 @@ void add_model_options(const Adder& add, TrainCommand& command) {
   add.real("--weight-decay", o.strategy.optimiser.weight_decay, "Weight decay", 1);
   perf::add_shown(add.app, "--seed", o.seed, "Seed of split, weights and order");
   add.app.add_option("--data", command.data, "CSV of 64 pixels and a digit a line, or a text")
-      ->type_name("FILE");
+      .type_name("FILE");
 }
 
 }  // namespace
 
-void define_train(CLI::App& app, int& exit_code) {
+void define_train(const perf::Command& app, int& exit_code) {
   auto command = std::make_shared<TrainCommand>();
-  CLI::App* train =
+  const auto train =
       app.add_subcommand("train", "Train a small network on real digits, data-parallel");
-  train->footer(
+  train.footer(
       "Examples:\n  tutti train --ranks 2\n  tutti train --ranks 4 --epochs 10 --plot digits.svg\n"
       "  tutti train --compare ddp,zero3,local --ranks 4 --plot bytes.svg\n"
       "  tutti train --model transformer --optimiser adam --scaling 1,2\n"
@@ -366,46 +355,46 @@ void define_train(CLI::App& app, int& exit_code) {
       "  tutti run --elastic -n 4 -- tutti train --elastic /tmp/meet\n"
       "  tutti train --elastic /tmp/meet --join");
   train
-      ->add_option("--ranks", command->ranks,
-                   "Ranks, as threads of this process (not under a launcher)")
-      ->check(CLI::Range(1, 64));
-  const Adder add{*train};
+      .add_option("--ranks", command->ranks,
+                  "Ranks, as threads of this process (not under a launcher)")
+      .check(perf::range(1, 64));
+  const Adder add{train};
   add_model_options(add, *command);
   add_strategy_options(add, *command);
   add.real("--target-accuracy", command->target, "Exit code 1 below this", 1);
   train
-      ->add_option("--elastic", command->elastic,
-                   "Go on when ranks are lost, and take in new ones, which leave a file in this "
-                   "folder")
-      ->type_name("FOLDER")
-      ->check(CLI::ExistingDirectory.description(""));
-  train->add_flag("--join", command->joins, "Be such a new rank");
+      .add_option("--elastic", command->elastic,
+                  "Go on when ranks are lost, and take in new ones, which leave a file in this "
+                  "folder")
+      .type_name("FOLDER")
+      .check(perf::existing_directory().description(""));
+  train.add_flag("--join", command->joins, "Be such a new rank");
   std::vector<std::string> compared = strategy_words();
   compared.emplace_back("all");
   perf::offer(train
-                  ->add_option("--compare", command->compare,
-                               "Train with each of these strategies, or all, and print a table")
-                  ->delimiter(',')
-                  ->type_name("STRATEGY,..."),
+                  .add_option("--compare", command->compare,
+                              "Train with each of these strategies, or all, and print a table")
+                  .delimiter(',')
+                  .type_name("STRATEGY,..."),
               compared);
   train
-      ->add_option("--scaling", command->scaling,
-                   "Train on each of these numbers of ranks, and print tables")
-      ->delimiter(',')
-      ->type_name("RANKS,...")
-      ->check(CLI::Range(1, 64).description(""));
-  train->add_option("--plot", command->plot, "Write a picture (SVG)")->type_name("FILE");
-  train->add_option("--json", command->json, "Write the history as JSON")->type_name("FILE");
+      .add_option("--scaling", command->scaling,
+                  "Train on each of these numbers of ranks, and print tables")
+      .delimiter(',')
+      .type_name("RANKS,...")
+      .check(perf::range(1, 64).description(""));
+  train.add_option("--plot", command->plot, "Write a picture (SVG)").type_name("FILE");
+  train.add_option("--json", command->json, "Write the history as JSON").type_name("FILE");
   train
-      ->add_option("--checkpoint", command->options.checkpoint,
-                   "Write the state into this folder after every epoch; all ranks see it")
-      ->type_name("FOLDER");
+      .add_option("--checkpoint", command->options.checkpoint,
+                  "Write the state into this folder after every epoch; all ranks see it")
+      .type_name("FOLDER");
   train
-      ->add_option("--resume", command->options.resume,
-                   "Go on from a checkpoint, on as many ranks and by what strategy you like")
-      ->type_name("FOLDER")
-      ->check(CLI::ExistingDirectory.description(""));
-  train->callback([command, &exit_code] { exit_code = run_train(*command); });
+      .add_option("--resume", command->options.resume,
+                  "Go on from a checkpoint, on as many ranks and by what strategy you like")
+      .type_name("FOLDER")
+      .check(perf::existing_directory().description(""));
+  train.callback([command, &exit_code] { exit_code = run_train(*command); });
 }
 
 }  // namespace tutti::tools

@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <sstream>
 
 #include "base/output.h"
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 
 namespace tutti::perf {
 namespace {
@@ -54,13 +52,13 @@ struct Words {  // Options that are words, until they are understood.
   int local_register = 0, for_devices = 0;
 };
 
-void add_options(CLI::App& app, Options& o, Words& w) {
+void add_options(const Command& app, Options& o, Words& w) {
   constexpr int kMost = 1 << 30;
   add_shown(app, "-b,--minbytes", w.min, "Smallest size, with K, M or G");
   add_shown(app, "-e,--maxbytes", w.max, "Largest size");
   add_shown(app, "-i,--stepbytes", w.step, "Step from size to size");
   app.add_option("-f,--stepfactor", o.factor, "Factor from size to size, instead of a step")
-      ->check(CLI::Range(1.0001, 1e9));
+      .check(range(1.0001, 1e9));
   add_number(app, "-n,--iters", o.iterations,
              "Calls per measurement; 0: what fits 10 ms, at least 20", 0, kMost);
   add_number(app, "-N,--run_cycles", o.cycles, "Times to run the whole sweep; 0: for ever", 0,
@@ -81,9 +79,8 @@ void add_options(CLI::App& app, Options& o, Words& w) {
              "0: plain buffers, 1 or 2: buffers that peers can map", 0, 2);
   app.add_option("-T,--timeout", o.timeout_s,
                  "Seconds until a call gives up; 0: the library's default")
-      ->check(CLI::Range(0, 86400));
-  app.add_option("-t,--nthreads", o.threads, "Ranks per process, as threads")
-      ->check(CLI::Range(1, 256));
+      .check(range(0, 86400));
+  app.add_option("-t,--nthreads", o.threads, "Ranks per process, as threads").check(range(1, 256));
   app.add_option("-J,--output_file", o.json, "Write the results as JSON");
   add_number(app, "-S,--report_timestamps", o.timestamps, "1: end every line with the time of day",
              0, 1);
@@ -93,7 +90,7 @@ void add_options(CLI::App& app, Options& o, Words& w) {
                                       : "Accepted, without effect on a host");
   }
   app.add_option("--ranks", o.ranks, "Start this many local ranks, as processes")
-      ->check(CLI::Range(1, 256));
+      .check(range(1, 256));
   app.add_flag("--pin", o.pin, "Pin local rank r to the r-th usable CPU");
   app.add_flag("--percentiles", o.percentiles, "Add p50, p99 and max of single calls");
   app.add_flag("--bound", o.bound,
@@ -234,7 +231,7 @@ Options parse_options(Collective collective, int argc, char** argv, int* exit_co
   Words words;
   const std::string name = std::string(to_string(collective)) + "_perf";
   options.program = name;
-  CLI::App app(
+  CommandLine app(
       fmt::format(
           "Measures {} on this machine, in the manner of nccl-tests, and verifies the results.",
           to_string(collective)),
@@ -243,19 +240,15 @@ Options parse_options(Collective collective, int argc, char** argv, int* exit_co
       "Examples:\n  {0} --ranks 2 -b 8 -e 64M -f 4\n  {0} --ranks 4 -b 8 -e 16M -f 2 -R 1 "
       "--bound --plot sweep.svg\n  mpirun -n 2 {0} -b 1M -e 1M -d bfloat16 -c bits",
       name));
-  app.formatter(std::make_shared<HelpFormatter>());
+  app.fold_help();
   add_options(app, options, words);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help
-      std::ostringstream out;
-      *exit_code = app.exit(error, out, out);
-      put_output(out.str());
-    } else {
-      say_error("{}: {}; --help lists the options\n", name, error.what());
-      *exit_code = 2;
-    }
+  if (const auto ending = app.parse(argc, argv)) {
+    const bool is_help = ending->exit_code == 0;
+    if (is_help)
+      put_output(ending->text);
+    else
+      say_error("{}: {}; --help lists the options\n", name, ending->text);
+    *exit_code = is_help ? 0 : 2;
     return options;
   }
   if (const auto wrong = understand(words, options)) {

@@ -5,12 +5,12 @@
 // repeats it.
 #include <sys/prctl.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 
 #include <fmt/format.h>
 
+#include "perf/command_line/command_line.h"
 #include "soak/ranks.h"
 #include "soak/round.h"
 
@@ -145,20 +145,22 @@ int be_member(const Options& options) {
 
 int main(int argc, char** argv) {
   tutti::soak::Options options;
-  CLI::App app("Rounds of kill, stop and fork over real processes");
+  tutti::perf::CommandLine app("Rounds of kill, stop and fork over real processes");
   app.add_option("--seconds", options.seconds, "For how long, if --rounds does not say")
-      ->check(CLI::Range(0.1, 1e6));
-  app.add_option("--rounds", options.rounds, "How many rounds")->check(CLI::Range(1, 1'000'000));
+      .check(tutti::perf::range(0.1, 1e6));
+  app.add_option("--rounds", options.rounds, "How many rounds")
+      .check(tutti::perf::range(1, 1'000'000));
   app.add_option("--within", options.within,
                  "Seconds in which a rank has to answer to a death, besides those without a CPU");
   app.add_option("--seed", options.seed, "The first round's seed; each next one is one more");
   app.add_option("--only", options.only, "One kind of round")
-      ->check(CLI::IsMember({"kill", "stop", "fork", "train"}));
+      .check(tutti::perf::is_member({"kill", "stop", "fork", "train"}));
   app.add_option("--transport", options.transport, "One transport");
   app.add_option("--children", options.children, "Whether ranks have forked sleeping children")
-      ->check(CLI::IsMember({"yes", "no"}));
-  app.add_option("--work", options.work, "What ranks do")->check(CLI::IsMember({"mixed", "train"}));
+      .check(tutti::perf::is_member({"yes", "no"}));
+  app.add_option("--work", options.work, "What ranks do")
+      .check(tutti::perf::is_member({"mixed", "train"}));
   app.add_flag("--member", options.member, "Be one rank, as the launcher says");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = app.parse_or_print(argc, argv)) return *code;
   return options.member ? tutti::soak::be_member(options) : tutti::soak::run_rounds(options);
 }

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-
-#include "perf/sweep/help.h"
 
 namespace tutti::tools {
 namespace {
@@ -158,8 +157,8 @@ class Position {
 
 }  // namespace
 
-std::string candidates(CLI::App& app, const std::vector<std::string>& words) {
-  Position position(app);
+std::string candidates(const perf::Command& command, const std::vector<std::string>& words) {
+  Position position(command.app());
   for (std::size_t i = 0; i + 1 < words.size(); ++i) position.pass(words[i]);
   return position.answer(words.empty() ? "" : words.back());
 }

@@ -9,9 +9,10 @@
 // command (all behind "--" is another program's command line). Each other line is a word that can
 // stand at the cursor, a tab, and what --help says of it.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+#include "perf/command_line/command_line.h"
 
 namespace tutti::tools {
 
@@ -21,6 +22,6 @@ inline constexpr const char* kCandidates = "candidates";
 
 /// The answer; `words` are those after `tutti`, the last is at the cursor and may be empty. Not
 /// only words that begin like it are named: shells differ in what they take for alike.
-std::string candidates(CLI::App& app, const std::vector<std::string>& words);
+std::string candidates(const perf::Command& command, const std::vector<std::string>& words);
 
 }  // namespace tutti::tools

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "plan/passes/passes.h"
 #include "plan/text/text.h"
 #include "plan/verify/verify.h"
@@ -130,32 +130,32 @@ int run(const Options& options) {
 
 }  // namespace
 
-void define_explain(CLI::App& app, int& exit_code) {
+void define_explain(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  const auto command = app.add_subcommand(
       "explain", "Which algorithm is chosen, why the others are not, and what holds it up");
-  add_simulate_options(*command, *options);
-  perf::add_shown(*command, "--bytes", options->bytes, "Size of the message: 8, 64K, 1G");
-  command->add_option(
+  add_simulate_options(command, *options);
+  perf::add_shown(command, "--bytes", options->bytes, "Size of the message: 8, 64K, 1G");
+  command.add_option(
       "--ranks", options->ranks,
       "So many ranks; a model without a size grows. Default: all; here the launcher's, or "
       "the CPUs");
-  command->add_flag("--mapped", options->mapped,
-                    "Without a model: buffers that peers on a host can map");
-  auto* json = command->add_flag("--json", options->json, "As JSON");
-  command->add_flag("--plan", options->plan, "Also print the plan that is chosen")->excludes(json);
-  command->add_option("--rank", options->rank, "With --plan: print only this rank's part")
-      ->check(CLI::NonNegativeNumber)
-      ->excludes(json);
-  command->add_option("--svg", options->svg, "Draw what each rank does when into this file")
-      ->type_name("FILE");
-  command->footer(
+  command.add_flag("--mapped", options->mapped,
+                   "Without a model: buffers that peers on a host can map");
+  const auto json = command.add_flag("--json", options->json, "As JSON");
+  command.add_flag("--plan", options->plan, "Also print the plan that is chosen").excludes(json);
+  command.add_option("--rank", options->rank, "With --plan: print only this rank's part")
+      .check(perf::non_negative_number())
+      .excludes(json);
+  command.add_option("--svg", options->svg, "Draw what each rank does when into this file")
+      .type_name("FILE");
+  command.footer(
       "Examples:\n  tutti explain all_reduce --model hgx-h100:4 --bytes 64M --type bf16\n"
       "  tutti explain all_gather --from machine.xml --bytes 8 --svg gather.svg\n"
       "  tutti explain all_reduce --model dgx1-v100 --contract relaxed --plan --rank 0\n"
       "  tutti explain all_gather --ranks 4 --bytes 1M\n"
       "  tutti run --no-prefix --hosts node1:4,node2:4 -- tutti explain all_reduce --bytes 16M");
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  command.callback([options, &exit_code] { exit_code = run(*options); });
 }
 
 }  // namespace tutti::tools

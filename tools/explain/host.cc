@@ -9,7 +9,6 @@
 #include "base/cpus.h"
 #include "base/output.h"
 #include "comm/state.h"
-#include "perf/sweep/help.h"
 #include "plan/names.h"
 #include "plan/text/text.h"
 #include "planner/explain.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "tools/command.h"
 #include "tools/run/orders.h"
 #include "tools/run/supervisor.h"
@@ -114,10 +114,10 @@ Result<std::vector<Child>> agents_of(const HostsRun& run) {
 }
 
 /// The part of `tutti run --hosts` on one of the hosts. Not for people.
-void define_agent(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("agent", "Run ranks as standard input says");
-  command->group("");  // Not in the help: tutti run starts it.
-  command->callback([&exit_code] { exit_code = agent(); });
+void define_agent(const perf::Command& app, int& exit_code) {
+  const auto command = app.add_subcommand("agent", "Run ranks as standard input says");
+  command.group("");  // Not in the help: tutti run starts it.
+  command.callback([&exit_code] { exit_code = agent(); });
 }
 
 }  // namespace tutti::tools

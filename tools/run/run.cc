@@ -9,7 +9,7 @@
 #include "bootstrap/file_rendezvous.h"
 #include "bootstrap/launch/launch.h"
 #include "bootstrap/sockets.h"
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "tools/command.h"
 #include "tools/run/hosts.h"
 #include "tools/run/supervisor.h"
@@ -200,58 +200,57 @@ int run(const RunOptions& options) {
 
 }  // namespace
 
-void define_run(CLI::App& app, int& exit_code) {
+void define_run(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand("run", "Run a program as several ranks");
-  command->add_option("-n,--ranks", options->rank_count, "How many ranks")
-      ->type_name("COUNT")
-      ->check(CLI::Range(1, kMostProcesses).description(""));
+  const auto command = app.add_subcommand("run", "Run a program as several ranks");
+  command.add_option("-n,--ranks", options->rank_count, "How many ranks")
+      .type_name("COUNT")
+      .check(perf::range(1, kMostProcesses).description(""));
   command
-      ->add_option("--hosts", options->hosts,
-                   "Where: names or addresses, each with the ranks that it takes (a,b:4); without "
-                   "-n, as many as that")
-      ->type_name("LIST");
+      .add_option("--hosts", options->hosts,
+                  "Where: names or addresses, each with the ranks that it takes (a,b:4); without "
+                  "-n, as many as that")
+      .type_name("LIST");
   command
-      ->add_option("--rsh", options->rsh,
-                   "What starts a command on a host, as ssh does; default: ssh -T with options by "
-                   "which it asks for nothing and notices a host that vanishes")
-      ->type_name("COMMAND")
-      ->envname("TUTTI_RSH");
+      .add_option("--rsh", options->rsh,
+                  "What starts a command on a host, as ssh does; default: ssh -T with options by "
+                  "which it asks for nothing and notices a host that vanishes")
+      .type_name("COMMAND")
+      .envname("TUTTI_RSH");
   command
-      ->add_option("--remote-tutti", options->remote_tutti,
-                   "Where this command is on the hosts, if not where it is here")
-      ->type_name("PATH");
-  command->add_flag("!--no-prefix,--prefix", options->prefix,
-                    "Pass lines on without \"[rank] \" before them");
+      .add_option("--remote-tutti", options->remote_tutti,
+                  "Where this command is on the hosts, if not where it is here")
+      .type_name("PATH");
+  command.add_flag("!--no-prefix,--prefix", options->prefix,
+                   "Pass lines on without \"[rank] \" before them");
   command
-      ->add_option("--timeout-after-failure", options->grace_seconds,
-                   "From SIGTERM to SIGKILL for the other ranks once one has failed")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
-      ->capture_default_str();
-  command->add_flag(
-      "--elastic", options->elastic,
-      "A rank that fails does not end the others: the program goes on without it; the "
-      "exit code is 0 if one succeeds");
-  auto* simulated =
+      .add_option("--timeout-after-failure", options->grace_seconds,
+                  "From SIGTERM to SIGKILL for the other ranks once one has failed")
+      .type_name("SECONDS")
+      .check(perf::range(0.0, 3600.0).description(""))
+      .capture_default_str();
+  command.add_flag("--elastic", options->elastic,
+                   "A rank that fails does not end the others: the program goes on without it; the "
+                   "exit code is 0 if one succeeds");
+  const auto simulated =
       command
-          ->add_option("--simulated-gpus", options->simulated.count,
-                       "Pretend that many GPUs, for programs that are linked with CUDA's runtime, "
-                       "NCCL or Tutti; without -n, one rank")
-          ->type_name("COUNT")
-          ->check(CLI::Range(1, 64).description(""));
+          .add_option("--simulated-gpus", options->simulated.count,
+                      "Pretend that many GPUs, for programs that are linked with CUDA's runtime, "
+                      "NCCL or Tutti; without -n, one rank")
+          .type_name("COUNT")
+          .check(perf::range(1, 64).description(""));
   perf::offer(command
-                  ->add_option("--model", options->simulated.machine,
-                               "What machine they are of: a model or a file, as tutti topo takes "
-                               "them")
-                  ->needs(simulated)
-                  ->type_name("FILE|MODEL")
-                  ->capture_default_str(),
+                  .add_option("--model", options->simulated.machine,
+                              "What machine they are of: a model or a file, as tutti topo takes "
+                              "them")
+                  .needs(simulated)
+                  .type_name("FILE|MODEL")
+                  .capture_default_str(),
               model_words());
-  command->add_option("program", options->program, "The program and its arguments, after --")
-      ->type_name("COMMAND")
-      ->required();
-  command->footer(
+  command.add_option("program", options->program, "The program and its arguments, after --")
+      .type_name("COMMAND")
+      .required();
+  command.footer(
       "The program finds its rank in TUTTI_RANK, TUTTI_RANK_COUNT, TUTTI_LOCAL_RANK and\n"
       "TUTTI_LOCAL_RANK_COUNT, and in RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR\n"
       "and MASTER_PORT, where scripts for torchrun look. Rank 0 gets the standard input, unless\n"
@@ -263,7 +262,7 @@ void define_run(CLI::App& app, int& exit_code) {
       "  tutti run -n 8 --timeout-after-failure 0.5 -- ./job\n"
       "  tutti run --hosts node1:8,node2:8 -- ./train\n"
       "  tutti run --simulated-gpus 8 --model dgx-a100 -n 8 -- ./all_reduce");
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  command.callback([options, &exit_code] { exit_code = run(*options); });
 }
 
 }  // namespace tutti::tools

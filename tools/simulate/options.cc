@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "perf/sweep/options.h"
 #include "tools/words.h"
 #include "topology/graph/words.h"
@@ -141,22 +141,22 @@ std::string name_of(const GraphSource& source, const topology::Graph& graph) {
   return name_of(source) + (says ? "" : " (no GPU: ranks on its NUMA nodes)");
 }
 
-void add_simulate_options(CLI::App& command, SimulateWords& words) {
+void add_simulate_options(const perf::Command& command, SimulateWords& words) {
   perf::offer(perf::add_shown(command, "COLLECTIVE", words.collective, collective_names()),
               collective_words());
   add_source_options(command, words.source);
-  perf::offer(command.add_option("--algorithm", words.algorithms, "Only these")->delimiter(','),
+  perf::offer(command.add_option("--algorithm", words.algorithms, "Only these").delimiter(','),
               algorithm_words());
   perf::offer(
       command
           .add_option("--protocol", words.protocols, "Only these of " + planner::protocol_names())
-          ->delimiter(','),
+          .delimiter(','),
       protocol_words());
   perf::offer(perf::add_shown(command, "--contract", words.contract, "deterministic or relaxed"),
               contract_words());
   perf::offer(perf::add_shown(command, "--type", words.type, "Data type: float32, bf16, ..."),
               type_words());
-  command.add_option("--root", words.root, "Root of those that have one")->capture_default_str();
+  command.add_option("--root", words.root, "Root of those that have one").capture_default_str();
 }
 
 }  // namespace tutti::tools

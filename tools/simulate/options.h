@@ -1,10 +1,10 @@
 // File: tools/simulate/options.h: what `tutti simulate` and `tutti explain` are asked: a
 // collective, a machine, which algorithms and protocols, sizes and ranks.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "perf/command_line/command_line.h"
 #include "planner/simulate/simulate.h"
 #include "tools/topo/topo.h"
 
@@ -33,7 +33,7 @@ Result<Contract> contract_named(const std::string& name);
 Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name);
 
 /// Adds all of them but --bytes and --ranks, which each command describes itself.
-void add_simulate_options(CLI::App& command, SimulateWords& words);
+void add_simulate_options(const perf::Command& command, SimulateWords& words);
 /// Errors name the option and what there is.
 Result<SimulateJob> understand(const SimulateWords& words);
 

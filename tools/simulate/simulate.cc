@@ -137,25 +137,24 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void define_simulate(CLI::App& app, int& exit_code) {
+void define_simulate(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  const auto command = app.add_subcommand(
       "simulate", "How long a collective takes on a machine that need not be here");
-  add_simulate_options(*command, *options);
-  command->add_option("--bytes", options->bytes, "Sizes: FROM[:TO[:FACTOR]] or A,B,...")
-      ->capture_default_str();
-  command->add_option(
+  add_simulate_options(command, *options);
+  command.add_option("--bytes", options->bytes, "Sizes: FROM[:TO[:FACTOR]] or A,B,...")
+      .capture_default_str();
+  command.add_option(
       "--ranks", options->ranks,
       "Rank counts, the same way; a model without a size and a file of one host grow");
-  command->add_flag("--json", options->json, "As JSON");
-  command->add_option("--csv", options->csv, "Also write the rows to this file")->type_name("FILE");
-  command->add_option("--svg", options->svg, "Also draw the curve into this file")
-      ->type_name("FILE");
-  command->footer(
+  command.add_flag("--json", options->json, "As JSON");
+  command.add_option("--csv", options->csv, "Also write the rows to this file").type_name("FILE");
+  command.add_option("--svg", options->svg, "Also draw the curve into this file").type_name("FILE");
+  command.footer(
       "Examples:\n  tutti simulate all_reduce --model hgx-h100:2\n"
       "  tutti simulate all_reduce --model dgx-a100 --algorithm ring,two_shot --contract relaxed\n"
       "  tutti simulate all_gather --from machine.xml --ranks 4:64 --bytes 1G --svg curve.svg");
-  command->callback([options, &exit_code] {
+  command.callback([options, &exit_code] {
     const Result<int> done = run(*options);
     if (!done) clear_progress();
     exit_code = exit_code_of(done, "simulate");

@@ -23,7 +23,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "tools/command.h"
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
@@ -273,35 +273,34 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void define_step_time(CLI::App& app, int& exit_code) {
+void define_step_time(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  const auto command = app.add_subcommand(
       "step-time", "How long a training step would take on a machine that need not be here");
-  perf::offer(perf::add_shown(*command, "--model", options->machine,
+  perf::offer(perf::add_shown(command, "--model", options->machine,
                               "A modelled system: hgx-h100, dgx-a100, ..."),
               model_words());
-  command->add_option("--ranks", options->ranks, "Rank counts")
-      ->delimiter(',')
-      ->check(CLI::Range(2, 4096))
-      ->capture_default_str();
-  command->add_option("--parameters", options->models, "Models: 1B, 7B, 70B parameters")
-      ->delimiter(',')
-      ->capture_default_str();
+  command.add_option("--ranks", options->ranks, "Rank counts")
+      .delimiter(',')
+      .check(perf::range(2, 4096))
+      .capture_default_str();
+  command.add_option("--parameters", options->models, "Models: 1B, 7B, 70B parameters")
+      .delimiter(',')
+      .capture_default_str();
   const auto real = [&](const char* name, double& into, const char* words) {
-    command->add_option(name, into, words)->check(CLI::PositiveNumber)->capture_default_str();
+    command.add_option(name, into, words).check(perf::positive_number()).capture_default_str();
   };
   real("--tokens", options->tokens, "Tokens of a rank and step");
   real("--tflops", options->teraflops, "What a rank computes, in 10^12 operations a second");
   real("--memory", options->memory_gigabytes, "A rank's memory in GB");
   real("--rate", options->rate, "GB/s for the arithmetic beside the simulation");
-  perf::offer(
-      perf::add_shown(*command, "--contract", options->contract, "deterministic or relaxed"),
-      contract_words());
-  command->add_flag("--json", options->json, "As JSON");
-  command->footer(
+  perf::offer(perf::add_shown(command, "--contract", options->contract, "deterministic or relaxed"),
+              contract_words());
+  command.add_flag("--json", options->json, "As JSON");
+  command.footer(
       "Examples:\n  tutti step-time\n"
       "  tutti step-time --model dgx-a100 --ranks 8,128 --parameters 7B --tflops 150");
-  command->callback([options, &exit_code] {
+  command.callback([options, &exit_code] {
     const Result<int> done = run(*options);
     if (!done) clear_progress();
     exit_code = exit_code_of(done, "step-time");

@@ -261,31 +261,31 @@ int status(const StatusOptions& options) {
 
 }  // namespace
 
-void define_status(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
+void define_status(const perf::Command& app, int& exit_code) {
+  const auto command = app.add_subcommand(
       "status", "Show what the ranks on this host do, and which rank the others wait for");
   auto options = std::make_shared<StatusOptions>();
-  command->add_option("only", options->only, "Process ids of ranks, or names of jobs; none: all")
-      ->type_name("PID|JOB");
+  command.add_option("only", options->only, "Process ids of ranks, or names of jobs; none: all")
+      .type_name("PID|JOB");
   command
-      ->add_option("--stuck", options->stuck_s,
-                   "The exit code is 1 if a rank waits for longer (default 10)")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0., 1e6));
-  command->add_flag("--calls", options->calls, "Also the latest calls of each rank; JSON: all");
-  command->add_flag("--watch", options->watch, "Again every second, until interrupted");
-  command->add_flag("--json", options->json, "As JSON, for programs");
-  command->add_option("--trace", options->trace, "Write the latest calls as a trace for Perfetto")
-      ->type_name("FILE");
-  command->add_option("--metrics", options->metrics, "Write counters of all ranks, for Prometheus")
-      ->type_name("FILE");
-  command->add_option("--save", options->save, "Write all that was found, for --merge")
-      ->type_name("FILE");
+      .add_option("--stuck", options->stuck_s,
+                  "The exit code is 1 if a rank waits for longer (default 10)")
+      .type_name("SECONDS")
+      .check(perf::range(0., 1e6));
+  command.add_flag("--calls", options->calls, "Also the latest calls of each rank; JSON: all");
+  command.add_flag("--watch", options->watch, "Again every second, until interrupted");
+  command.add_flag("--json", options->json, "As JSON, for programs");
+  command.add_option("--trace", options->trace, "Write the latest calls as a trace for Perfetto")
+      .type_name("FILE");
+  command.add_option("--metrics", options->metrics, "Write counters of all ranks, for Prometheus")
+      .type_name("FILE");
+  command.add_option("--save", options->save, "Write all that was found, for --merge")
+      .type_name("FILE");
   command
-      ->add_option("--merge", options->merge,
-                   "Read what --save wrote on several hosts, or TUTTI_FLIGHT's files")
-      ->type_name("FILE...");
-  command->footer(
+      .add_option("--merge", options->merge,
+                  "Read what --save wrote on several hosts, or TUTTI_FLIGHT's files")
+      .type_name("FILE...");
+  command.footer(
       "Examples:\n"
       "  tutti status                   all jobs of this user on this host\n"
       "  tutti status demo --watch      the job that TUTTI_JOB names\n"
@@ -294,7 +294,7 @@ void define_status(CLI::App& app, int& exit_code) {
       "  tutti status --save a.json     on each host, then: tutti status --merge a.json b.json\n"
       "  tutti status --stuck 60 || ... for scripts: 0 nobody waits that long, 1 a rank does,\n"
       "                                 2 no such process or job");
-  command->callback([options, &exit_code] { exit_code = status(*options); });
+  command.callback([options, &exit_code] { exit_code = status(*options); });
 }
 
 }  // namespace tutti::tools

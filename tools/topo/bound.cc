@@ -86,17 +86,17 @@ Result<int> bound(const BoundOptions& options) {
 
 }  // namespace
 
-void define_topo_bound(CLI::App& app, int& exit_code) {
+void define_topo_bound(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<BoundOptions>();
-  CLI::App* command =
+  const auto command =
       app.add_subcommand("bound", "What no algorithm can beat here, and the cut that says so");
-  command->add_option("NODES", options->nodes, "Ranks; default: all GPUs, or all NUMA nodes");
-  command->add_flag("--json", options->json, "As JSON");
-  add_source_options(*command, options->source);
-  command->footer(
+  command.add_option("NODES", options->nodes, "Ranks; default: all GPUs, or all NUMA nodes");
+  command.add_flag("--json", options->json, "As JSON");
+  add_source_options(command, options->source);
+  command.footer(
       "Examples:\n  tutti topo bound --model hgx-h100:2\n"
       "  tutti topo bound gpu0 gpu1 gpu2 --from topo.xml");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(bound(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(bound(*options)); });
 }
 
 }  // namespace tutti::tools

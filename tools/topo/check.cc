@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "tools/topo/topo.h"
 #include "tools/words.h"
 #include "topology/capture/machines.h"
@@ -82,33 +82,33 @@ Result<int> diff(const Check& options) {
 
 }  // namespace
 
-void define_topo_check(CLI::App& app, int& exit_code) {
+void define_topo_check(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Check>();
-  CLI::App* command =
+  const auto command =
       app.add_subcommand("check", "What is wrong, what it costs, and what to do about it");
-  add_source_options(*command, options->source);
-  command->add_flag("--json", options->json, "As JSON");
-  command->footer(
+  add_source_options(command, options->source);
+  command.add_flag("--json", options->json, "As JSON");
+  command.footer(
       "Exit code: 0 nothing or notes only, 1 warnings, 2 errors.\n"
       "Examples:\n  tutti topo check\n  tutti topo check --from sick.tar.gz --json");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(check(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(check(*options)); });
 }
 
-void define_topo_diff(CLI::App& app, int& exit_code) {
+void define_topo_diff(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Check>();
-  CLI::App* command = app.add_subcommand("diff", "What two machines differ in");
+  const auto command = app.add_subcommand("diff", "What two machines differ in");
   const auto add = [&](const char* name, std::string& into, const char* text) {
-    perf::offer(command->add_option(name, into, text)->required()->type_name("FILE|MODEL"),
+    perf::offer(command.add_option(name, into, text).required().type_name("FILE|MODEL"),
                 model_words());
   };
   add("A", options->a, "A file or a model, as it should be");
   add("B", options->b, "Another, as it is");
-  command->add_flag("--json", options->json, "As JSON");
-  command->footer(
+  command.add_flag("--json", options->json, "As JSON");
+  command.footer(
       "Exit code as for check.\n"
       "Examples:\n  tutti topo diff hgx-h100 topo.xml\n  tutti topo diff node1.tar.gz "
       "node2.tar.gz");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(diff(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(diff(*options)); });
 }
 
 }  // namespace tutti::tools

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
 #include "tools/simulate/simulate.h"
@@ -132,25 +132,24 @@ Result<int> choices(Choices options) {
 
 }  // namespace
 
-void define_topo_choices(CLI::App& app, int& exit_code) {
+void define_topo_choices(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Choices>();
-  CLI::App* command = app.add_subcommand(
+  const auto command = app.add_subcommand(
       "choices", "What communicators of devices choose on machines, and the fastest there");
   perf::offer(
-      command->add_option("MACHINES", options->machines, "Files or models; default: all models")
-          ->type_name("FILE|MODEL"),
+      command.add_option("MACHINES", options->machines, "Files or models; default: all models")
+          .type_name("FILE|MODEL"),
       model_words());
   perf::offer(
-      perf::add_shown(*command, "--collective", options->collective, "Which; the root is rank 0"),
+      perf::add_shown(command, "--collective", options->collective, "Which; the root is rank 0"),
       collective_words());
-  perf::offer(
-      perf::add_shown(*command, "--contract", options->contract, "deterministic or relaxed"),
-      contract_words());
-  command->add_option("--sizes", options->sizes, "Bytes of the message")->capture_default_str();
-  command->add_option("--most", options->most, "The largest ratio with exit code 0")
-      ->capture_default_str();
-  command->add_flag("--json", options->json, "As JSON");
-  command->footer(
+  perf::offer(perf::add_shown(command, "--contract", options->contract, "deterministic or relaxed"),
+              contract_words());
+  command.add_option("--sizes", options->sizes, "Bytes of the message").capture_default_str();
+  command.add_option("--most", options->most, "The largest ratio with exit code 0")
+      .capture_default_str();
+  command.add_flag("--json", options->json, "As JSON");
+  command.footer(
       "A collective of float32 between all GPUs of a host. Both choices are timed by the\n"
       "simulator, out of what kernels of devices can run: plans over slots; the one-shot kernel "
       "of\n"
@@ -159,7 +158,7 @@ void define_topo_choices(CLI::App& app, int& exit_code) {
       "Exit code: 1 if a ratio is above --most, or a file can't be read.\n"
       "Examples:\n  tutti topo choices\n  tutti topo choices dgx1-v100 topo.xml --sizes 64K,16M\n"
       "  tutti topo choices --collective broadcast --contract relaxed");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(choices(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(choices(*options)); });
 }
 
 }  // namespace tutti::tools

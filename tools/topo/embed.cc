@@ -115,20 +115,20 @@ Result<int> embed(const EmbedCommand& options) {
 
 }  // namespace
 
-void define_topo_embed(CLI::App& app, int& exit_code) {
+void define_topo_embed(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<EmbedCommand>();
-  CLI::App* command =
+  const auto command =
       app.add_subcommand("embed",
                          "Rings or trees over this machine's links, and how near they come to the "
                          "bound of an all-gather");
-  command->add_option("NODES", options->nodes, "Ranks; default: all GPUs, or all NUMA nodes");
-  command->add_flag("--json", options->json, "As JSON");
-  add_source_options(*command, options->source);
-  command->footer(
+  command.add_option("NODES", options->nodes, "Ranks; default: all GPUs, or all NUMA nodes");
+  command.add_flag("--json", options->json, "As JSON");
+  add_source_options(command, options->source);
+  command.footer(
       "Examples:\n  tutti topo embed --model dgx1-v100\n"
       "  tutti topo embed --model gb200-nvl72:2 --json\n"
       "  tutti topo embed gpu0 gpu1 gpu2 --from topo.xml");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(embed(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(embed(*options)); });
 }
 
 }  // namespace tutti::tools

@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "tools/topo/topo.h"
 #include "topology/capture/machines.h"
 #include "topology/graph/text.h"
@@ -63,9 +63,9 @@ Result<int> capture(const Files& options) {
   return 0;
 }
 
-void add_output_options(CLI::App& command, Files& options) {
+void add_output_options(const perf::Command& command, Files& options) {
   command.add_option("-o,--output", options.output, "File to write; default: stdout")
-      ->type_name("FILE");
+      .type_name("FILE");
   std::vector<std::string> formats;
   for (const auto& writer : writers()) formats.push_back(writer.first);
   perf::offer(perf::add_shown(command, "--format", options.format, "Format: " + writer_names()),
@@ -74,55 +74,56 @@ void add_output_options(CLI::App& command, Files& options) {
 
 }  // namespace
 
-void define_topo_capture(CLI::App& app, int& exit_code) {
+void define_topo_capture(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Files>();
-  CLI::App* command = app.add_subcommand(
+  const auto command = app.add_subcommand(
       "capture", "Save what is read of this machine, so that it can be looked at elsewhere");
-  command->add_option("FILE", options->path, "A tar file: .tar, .tar.gz or .tar.bz2")->required();
-  command->footer(
+  command.add_option("FILE", options->path, "A tar file: .tar, .tar.gz or .tar.bz2").required();
+  command.footer(
       "It holds names of devices, serial numbers and the host's name, no user data.\n"
       "Examples:\n  tutti topo capture sick.tar.gz\n  tutti topo show --from sick.tar.gz");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(capture(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(capture(*options)); });
 }
 
-void define_topo_replay(CLI::App& app, int& exit_code) {
+void define_topo_replay(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Files>();
-  CLI::App* command =
+  const auto command =
       app.add_subcommand("replay", "The graph of a captured machine, as its probe makes it");
-  command->add_option("FILE", options->path, "What `tutti topo capture` wrote")->required();
-  add_output_options(*command, *options);
-  command->footer("Examples:\n  tutti topo replay sick.tar.gz -o sick.topo");
-  command->callback([options, &exit_code] {
+  command.add_option("FILE", options->path, "What `tutti topo capture` wrote").required();
+  add_output_options(command, *options);
+  command.footer("Examples:\n  tutti topo replay sick.tar.gz -o sick.topo");
+  command.callback([options, &exit_code] {
     exit_code =
         exit_code_of(write(*options, [&] { return topology::probe_archive(options->path); }));
   });
 }
 
-void define_topo_import(CLI::App& app, int& exit_code) {
+void define_topo_import(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Files>();
-  CLI::App* command = app.add_subcommand("import", "Read a file of another program");
-  command->add_option("FILE", options->path, "NCCL or hwloc XML, nvidia-smi topo -m, rocm-smi")
-      ->required();
-  add_output_options(*command, *options);
+  const auto command = app.add_subcommand("import", "Read a file of another program");
+  command
+      .add_option("FILE", options->path, "NCCL or hwloc XML, nvidia-smi topo -m, amd-smi, rocm-smi")
+      .required();
+  add_output_options(command, *options);
   std::string formats = "Formats:\n";
   for (const topology::Reader* reader : topology::readers())
     formats += fmt::format("  {:<12} {}\n", reader->name, reader->description);
-  command->footer(formats + "Examples:\n  nvidia-smi topo -m > m; tutti topo import m -o m.topo");
-  command->callback([options, &exit_code] {
+  command.footer(formats + "Examples:\n  nvidia-smi topo -m > m; tutti topo import m -o m.topo");
+  command.callback([options, &exit_code] {
     exit_code =
         exit_code_of(write(*options, [&] { return topology::load_machine_file(options->path); }));
   });
 }
 
-void define_topo_export(CLI::App& app, int& exit_code) {
+void define_topo_export(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Files>();
-  CLI::App* command = app.add_subcommand("export", "Write this machine, a file or a model");
-  add_source_options(*command, options->source);
-  add_output_options(*command, *options);
-  command->footer(
+  const auto command = app.add_subcommand("export", "Write this machine, a file or a model");
+  add_source_options(command, options->source);
+  add_output_options(command, *options);
+  command.footer(
       "Examples:\n  tutti topo export --format nccl_xml -o topo.xml\n"
       "  tutti topo export --model dgx-a100:2 -o two.topo");
-  command->callback([options, &exit_code] {
+  command.callback([options, &exit_code] {
     exit_code = exit_code_of(write(*options, [&] { return load(options->source); }));
   });
 }

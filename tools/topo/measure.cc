@@ -243,15 +243,15 @@ Result<int> measure(const MeasureOptions& options) {
 
 }  // namespace
 
-void define_topo_measure(CLI::App& app, int& exit_code) {
+void define_topo_measure(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<MeasureOptions>();
-  CLI::App* command = app.add_subcommand(
+  const auto command = app.add_subcommand(
       "measure", "Measure what memory, links and networks carry, for plans to be chosen by");
-  add_pretended_option(*command, options->machine);
-  command->add_option("-o,--output", options->output, "File to write; default: stdout")
-      ->type_name("FILE");
-  command->add_flag("--force", options->force, "Measure on a busy machine, too");
-  command->footer(
+  add_pretended_option(command, options->machine);
+  command.add_option("-o,--output", options->output, "File to write; default: stdout")
+      .type_name("FILE");
+  command.add_flag("--force", options->force, "Measure on a busy machine, too");
+  command.footer(
       "The machine as `tutti topo export` writes it, with measured figures in place of assumed "
       "ones.\n"
       "Ranks of a launcher measure their hosts and the network, each host with up to six others;\n"
@@ -259,7 +259,7 @@ void define_topo_measure(CLI::App& app, int& exit_code) {
       "Examples:\n  tutti topo measure -o machine.topo\n"
       "  tutti run --hosts node1,node2,node3,node4 -- tutti topo measure -o cluster.topo\n"
       "  TUTTI_TOPOLOGY=cluster.topo tutti run --hosts node1,node2,node3,node4 -- ./program");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(measure(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(measure(*options)); });
 }
 
 }  // namespace tutti::tools

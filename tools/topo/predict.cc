@@ -9,7 +9,7 @@
 
 #include "cuda/comm/graph_costs.h"
 #include "kernels/cuda/messages.h"
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "plan/builder.h"
 #include "plan/passes/passes.h"
 #include "tools/progress.h"
@@ -264,36 +264,34 @@ Result<int> predict(Predict options) {
 
 }  // namespace
 
-void define_topo_predict(CLI::App& app, int& exit_code) {
+void define_topo_predict(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Predict>();
-  CLI::App* command = app.add_subcommand(
+  const auto command = app.add_subcommand(
       "predict", "What kernels should reach on machines with GPUs, beside NCCL's curves");
-  perf::offer(
-      perf::add_shown(*command, "MACHINES", options->machines, "Files or models of one host")
-          ->type_name("FILE|MODEL"),
-      model_words());
+  perf::offer(perf::add_shown(command, "MACHINES", options->machines, "Files or models of one host")
+                  .type_name("FILE|MODEL"),
+              model_words());
   std::vector<std::string> collectives = collective_words();
   collectives.emplace_back(kMessages);
   perf::offer(command
-                  ->add_option("--collective", options->collectives,
-                               "Which, also send_recv: each to the next; default: six")
-                  ->delimiter(','),
+                  .add_option("--collective", options->collectives,
+                              "Which, also send_recv: each to the next; default: six")
+                  .delimiter(','),
               collectives);
-  command->add_option("--sizes", options->sizes, "Message sizes, as 8,64K,1G")
-      ->capture_default_str();
+  command.add_option("--sizes", options->sizes, "Message sizes, as 8,64K,1G").capture_default_str();
   command
-      ->add_option("--lanes", options->lanes,
-                   "Lanes of a communicator; default: 16, and 32 from Hopper on")
-      ->check(CLI::Range(1, 64));
-  command->add_option("--slot-bytes", options->slot_bytes, "Bytes of a slot; default: 64 KiB")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::size_t{1} << 10, std::size_t{1} << 30));
-  command->add_option("--slots", options->slots, "Slots of a ring; default: 4")
-      ->check(CLI::Range(1, 64));
-  command->add_flag("--shape", options->shape,
-                    "Instead: the kernels' lanes, slots and tiles, with the evidence for each");
-  command->add_flag("--json", options->json, "For programs");
-  command->footer(
+      .add_option("--lanes", options->lanes,
+                  "Lanes of a communicator; default: 16, and 32 from Hopper on")
+      .check(perf::range(1, 64));
+  command.add_option("--slot-bytes", options->slot_bytes, "Bytes of a slot; default: 64 KiB")
+      .as_size_value()
+      .check(perf::range(std::size_t{1} << 10, std::size_t{1} << 30));
+  command.add_option("--slots", options->slots, "Slots of a ring; default: 4")
+      .check(perf::range(1, 64));
+  command.add_flag("--shape", options->shape,
+                   "Instead: the kernels' lanes, slots and tiles, with the evidence for each");
+  command.add_flag("--json", options->json, "For programs");
+  command.footer(
       "No links between GPUs have been measured: figures of kernels are those of\n"
       "planner/kernel_phases.h.\n"
       "NCCL's are published runs, or its cost model where there are none (\"model\").\n"
@@ -303,7 +301,7 @@ void define_topo_predict(CLI::App& app, int& exit_code) {
       "  tutti topo predict hgx-h100 --collective all_reduce --sizes 8,64K,1M,256M\n"
       "  tutti topo predict hgx-h100 --lanes 32 --slot-bytes 128K\n"
       "  tutti topo predict --shape");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(predict(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(predict(*options)); });
 }
 
 }  // namespace tutti::tools

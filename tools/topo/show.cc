@@ -345,19 +345,20 @@ Result<int> show(const Show& options) {
 
 }  // namespace
 
-void define_topo_show(CLI::App& app, int& exit_code) {
+void define_topo_show(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Show>();
-  CLI::App* command = app.add_subcommand("show", "GPUs, NICs, NUMA nodes, and how they are joined");
-  add_source_options(*command, options->source);
-  command->add_option("--svg", options->svg, "Write a picture")->type_name("FILE");
-  auto* json = command->add_flag("--json", options->json, "The whole graph as JSON");
-  command->add_flag("--dot", options->dot, "The whole graph for Graphviz")->excludes(json);
-  command->add_flag("--all", options->all,
-                    "Also interfaces on no PCI, and all GPUs and NICs of a large machine");
-  command->footer(
+  const auto command =
+      app.add_subcommand("show", "GPUs, NICs, NUMA nodes, and how they are joined");
+  add_source_options(command, options->source);
+  command.add_option("--svg", options->svg, "Write a picture").type_name("FILE");
+  const auto json = command.add_flag("--json", options->json, "The whole graph as JSON");
+  command.add_flag("--dot", options->dot, "The whole graph for Graphviz").excludes(json);
+  command.add_flag("--all", options->all,
+                   "Also interfaces on no PCI, and all GPUs and NICs of a large machine");
+  command.footer(
       "Examples:\n  tutti topo show\n  tutti topo show --from /tmp/topo.xml\n"
       "  tutti topo show --model gb200-nvl72 --svg rack.svg");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(show(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(show(*options)); });
 }
 
 }  // namespace tutti::tools

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "perf/sweep/options.h"
 #include "tools/words.h"
 #include "topology/bounds/bound.h"
@@ -18,19 +18,20 @@ using topology::Graph;
 using topology::NodeId;
 using topology::NodeKind;
 
-void add_pretended_option(CLI::App& app, GraphSource& source) {
-  app.add_option("--pretended", source.pretended)->envname("SIMT_MACHINE")->group("");
+void add_pretended_option(const perf::Command& app, GraphSource& source) {
+  app.add_option("--pretended", source.pretended).envname("SIMT_MACHINE").group("");
 }
 
-void add_source_options(CLI::App& app, GraphSource& source) {
-  auto* from = app.add_option("--from", source.from,
-                              "A file: text form, NCCL or hwloc XML, nvidia-smi topo -m, rocm-smi, "
-                              "or a capture; FILE:4: its hosts four times; -: standard input; "
-                              "default: this machine")
-                   ->type_name("FILE");
+void add_source_options(const perf::Command& app, GraphSource& source) {
+  const auto from =
+      app.add_option("--from", source.from,
+                     "A file: text form, NCCL or hwloc XML, nvidia-smi topo -m, amd-smi, rocm-smi, "
+                     "or a capture; FILE:4: its hosts four times; -: standard input; "
+                     "default: this machine")
+          .type_name("FILE");
   perf::offer(
       app.add_option("--model", source.model, "A modelled system: hgx-h100, dgx1-v100:4, ...")
-          ->excludes(from),
+          .excludes(from),
       model_words());
   add_pretended_option(app, source);
 }
@@ -115,13 +116,13 @@ std::string wrapped(const std::string& text, std::size_t indent) {
   return lines + "\n";
 }
 
-void define_topo(CLI::App& app, int& exit_code) {
-  CLI::App* topo = app.add_subcommand("topo", "See a machine, say what is wrong with it");
-  topo->require_subcommand(1);
-  topo->footer(
+void define_topo(const perf::Command& app, int& exit_code) {
+  const auto topo = app.add_subcommand("topo", "See a machine, say what is wrong with it");
+  topo.require_subcommand(1, 1);
+  topo.footer(
       "Examples:\n  tutti topo show\n  tutti topo show --model hgx-h100 --svg h100.svg\n"
       "  tutti topo why gpu0 mlx5_3 --from topo.xml\n  tutti topo capture machine.tar.gz");
-#define TUTTI_TOPO_COMMAND(name) define_topo_##name(*topo, exit_code);
+#define TUTTI_TOPO_COMMAND(name) define_topo_##name(topo, exit_code);
 #include "tools/topo/topo.def"
 #undef TUTTI_TOPO_COMMAND
 }

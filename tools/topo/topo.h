@@ -1,11 +1,11 @@
 // File: tools/topo/topo.h: what the subcommands of `tutti topo` share. Each is a file and a line in
 // topo.def.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "perf/command_line/command_line.h"
 #include "tools/command.h"
 #include "topology/graph/finding.h"
 #include "tutti/result.h"
@@ -19,9 +19,9 @@ struct GraphSource {
 };
 
 /// Adds, unseen, the machine that programs on simulated GPUs see (docs/simulated-gpus.md).
-void add_pretended_option(CLI::App& app, GraphSource& source);
+void add_pretended_option(const perf::Command& app, GraphSource& source);
 /// Adds --from and --model, and that one.
-void add_source_options(CLI::App& app, GraphSource& source);
+void add_source_options(const perf::Command& app, GraphSource& source);
 /// The graph, or what is wrong with the file or name.
 Result<topology::Imported> load(const GraphSource& source);
 /// The exit code of a subcommand; of an Error, which is one line on stderr.
@@ -49,7 +49,7 @@ Result<std::vector<std::size_t>> sizes_named(const std::string& text);
 /// The text in lines of at most 100 columns, all but the first indented; breaks at blanks.
 std::string wrapped(const std::string& text, std::size_t indent);
 
-#define TUTTI_TOPO_COMMAND(name) void define_topo_##name(CLI::App& app, int& exit_code);
+#define TUTTI_TOPO_COMMAND(name) void define_topo_##name(const perf::Command& app, int& exit_code);
 #include "tools/topo/topo.def"
 #undef TUTTI_TOPO_COMMAND
 

@@ -144,16 +144,16 @@ Result<int> why(const Why& options) {
 
 }  // namespace
 
-void define_topo_why(CLI::App& app, int& exit_code) {
+void define_topo_why(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Why>();
-  CLI::App* command = app.add_subcommand("why", "The best path between two nodes, link by link");
-  command->add_option("A", options->from, "A node: gpu0, mlx5_1, numa0, 0000:17:00.0")->required();
-  command->add_option("B", options->to, "Another")->required();
-  add_source_options(*command, options->source);
-  command->footer(
+  const auto command = app.add_subcommand("why", "The best path between two nodes, link by link");
+  command.add_option("A", options->from, "A node: gpu0, mlx5_1, numa0, 0000:17:00.0").required();
+  command.add_option("B", options->to, "Another").required();
+  add_source_options(command, options->source);
+  command.footer(
       "Examples:\n  tutti topo why gpu0 gpu5 --model dgx1-v100\n"
       "  tutti topo why gpu0 mlx5_4 --from topo.xml");
-  command->callback([options, &exit_code] { exit_code = exit_code_of(why(*options)); });
+  command.callback([options, &exit_code] { exit_code = exit_code_of(why(*options)); });
 }
 
 }  // namespace tutti::tools

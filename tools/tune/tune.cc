@@ -11,7 +11,7 @@
 #include "base/output.h"
 #include "base/settings/settings_table.h"
 #include "comm/state.h"
-#include "perf/sweep/help.h"
+#include "perf/command_line/command_line.h"
 #include "perf/sweep/options.h"
 #include "perf/sweep/ranks.h"
 #include "planner/weights.h"
@@ -239,27 +239,25 @@ Result<int> run_tune(const TuneCommand& command) {
 
 }  // namespace
 
-void define_tune(CLI::App& app, int& exit_code) {
+void define_tune(const perf::Command& app, int& exit_code) {
   auto command = std::make_shared<TuneCommand>();
-  CLI::App* tune =
+  const auto tune =
       app.add_subcommand("tune", "Measure which algorithm is best here, for programs to use");
-  tune->add_option("-n,--ranks", command->ranks,
-                   "Rank counts, one table for each; as many as there are CPUs if left out")
-      ->type_name("COUNT")
-      ->check(CLI::Range(2, 256).description(""));
-  perf::offer(
-      tune->add_option("--collective", command->collectives, "Only these")->type_name("NAME"),
-      collective_words());
-  perf::add_shown(*tune, "--max-bytes", command->most,
-                  "The largest message; larger ones go like it")
-      ->type_name("SIZE");
-  tune->add_flag("--threads", command->threads, "Ranks are threads of one process");
-  tune->add_flag("--quick", command->quick, "Fewer sizes and rounds: seconds, and less certain");
-  tune->add_flag("--force", command->force, "Measure on a busy machine, too, and write the table");
-  tune->add_option("-o,--output", command->output,
-                   "Write the tables here; a file's other tables are kept")
-      ->type_name("FILE");
-  tune->footer(
+  tune.add_option("-n,--ranks", command->ranks,
+                  "Rank counts, one table for each; as many as there are CPUs if left out")
+      .type_name("COUNT")
+      .check(perf::range(2, 256).description(""));
+  perf::offer(tune.add_option("--collective", command->collectives, "Only these").type_name("NAME"),
+              collective_words());
+  perf::add_shown(tune, "--max-bytes", command->most, "The largest message; larger ones go like it")
+      .type_name("SIZE");
+  tune.add_flag("--threads", command->threads, "Ranks are threads of one process");
+  tune.add_flag("--quick", command->quick, "Fewer sizes and rounds: seconds, and less certain");
+  tune.add_flag("--force", command->force, "Measure on a busy machine, too, and write the table");
+  tune.add_option("-o,--output", command->output,
+                  "Write the tables here; a file's other tables are kept")
+      .type_name("FILE");
+  tune.footer(
       "Ranks are processes on this host, or those of a launcher, on as many hosts as it has: then "
       "every\nrank runs this, and rank 0 writes the table. Tables go to tutti/tuning.json in "
       "$XDG_CACHE_HOME or\n~/.cache, where programs find them by themselves, or wherever "
@@ -273,7 +271,7 @@ void define_tune(CLI::App& app, int& exit_code) {
       "  tutti tune -n 4 --collective all_reduce --max-bytes 64M\n"
       "  tutti run --hosts node1:4,node2:4 -- tutti tune\n"
       "  tutti tune --output here.json && TUTTI_TUNING=here.json tutti run -n 2 -- ./program");
-  tune->callback([command, &exit_code] { exit_code = tune_exit_code(run_tune(*command)); });
+  tune.callback([command, &exit_code] { exit_code = tune_exit_code(run_tune(*command)); });
 }
 
 }  // namespace tutti::tools
