@@ -33,7 +33,7 @@ struct Adder {
     perf::add_number(app, name, into, text, least, most);
   }
   void real(const char* name, double& into, const char* text, double most) const {
-    perf::add_shown(app, name, into, text).check(perf::up_to(most));
+    perf::add_shown(app, name, into, text).check(perf::range(0., most));
   }
   void word(const char* name, std::string& into, const std::string& text,
             const std::vector<std::string>& words) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <sstream>
 
 namespace tutti::perf {
@@ -37,6 +38,13 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
+/// CLI11's own checks compare, and so let NaN pass.
+std::string why_not_finite(const std::string& text) {
+  double value = 0;
+  if (!CLI::detail::lexical_cast(text, value) || std::isfinite(value)) return {};
+  return fmt::format("'{}' is not a finite number", text);
+}
+
 /// One of CLI11's as ours.
 Validator ours(const CLI::Validator& theirs) {
   return {[theirs](const std::string& value) { return theirs(value); }, theirs.get_description()};
@@ -46,15 +54,14 @@ Validator ours(const CLI::Validator& theirs) {
 
 Validator range(int least, int most) { return ours(CLI::Range(least, most)); }
 Validator range(std::size_t least, std::size_t most) { return ours(CLI::Range(least, most)); }
-Validator range(double least, double most) { return ours(CLI::Range(least, most)); }
-
-Validator up_to(double most) {
-  return {[most](const std::string& text) -> std::string {
+Validator range(double least, double most) {
+  return {[least, most](const std::string& text) -> std::string {
             double value = 0;
-            if (CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most) return {};
-            return fmt::format("'{}' is not a number from 0 to {}", text, most);
+            const bool is_number = CLI::detail::lexical_cast(text, value);
+            if (is_number && value >= least && value <= most) return {};
+            return fmt::format("'{}' is not a number from {:g} to {:g}", text, least, most);
           },
-          fmt::format("[0 - {}]", most)};
+          fmt::format("[{:g} - {:g}]", least, most)};
 }
 
 Validator positive_number() { return ours(CLI::PositiveNumber); }
@@ -77,7 +84,9 @@ Option Option::type_name(const std::string& name) const { return Option(option_-
 
 template <OptionValue T>
 Option Command::add_option(const std::string& names, T& into, const std::string& text) const {
-  return Option(app_->add_option(names, into, text));
+  CLI::Option* const option = app_->add_option(names, into, text);
+  if constexpr (std::same_as<T, double>) option->check(CLI::Validator(why_not_finite, ""));
+  return Option(option);
 }
 template Option Command::add_option(const std::string&, int&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::size_t&, const std::string&) const;

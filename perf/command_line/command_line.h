@@ -47,8 +47,6 @@ struct Validator {
 Validator range(int least, int most);
 Validator range(std::size_t least, std::size_t most);
 Validator range(double least, double most);
-/// A range from 0 on. It refuses what is not a number, which the other one lets pass.
-Validator up_to(double most);
 Validator positive_number();
 Validator non_negative_number();
 Validator existing_directory();
@@ -86,6 +84,7 @@ class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
+  /// A double has to be finite.
   template <OptionValue T>
   Option add_option(const std::string& names, T& into, const std::string& text = "") const;
   Option add_flag(const std::string& names, bool& into, const std::string& text) const;

@@ -82,7 +82,7 @@ assert len(rows) == 5, rows
 for row in rows:
     assert row["compute_us"] < 1 and abs(row["step_us"] / row["calls_us"] - 1) < 0.01, row' ||
   fail "a step without computing"
-for wrong in "--parameters 2B" "--model none" "--ranks 1" "--tflops 0" "--contract loose"; do
+for wrong in "--parameters 2B" "--model none" "--ranks 1" "--tflops 0" "--tflops inf" "--rate nan" "--contract loose"; do
   # shellcheck disable=SC2086
   "$tutti" step-time $wrong >"$work/out" 2>"$work/err" && fail "accepted: $wrong"
   [ "$(wc -l <"$work/err")" = 1 ] || { cat "$work/err"; fail "$wrong: not one line"; }
