@@ -89,6 +89,8 @@ FILES_MAY_ALSO = {
     "perf/sweep/measure": "base",                                          # The size of the cache.
     "perf/sweep/bound": "base topology/* planner/simulate",                # What the host allows.
 }
+# Headers of libraries that cost a file some ten seconds of compile time, and who may include them.
+DEAR = {"CLI/CLI.hpp": ("perf/command_line/command_line.cc", "tools/completion/candidates.cc")}
 # The reference against which a sweep compares bits.
 PERF_REFERENCE = "kernels/host/reduce.h"
 
@@ -207,6 +209,9 @@ class Checker:
                 self.say(path, number, "assert; use TUTTI_CHECK (base/check.h), it stays on")
             if name.startswith(("src/", "kernels/", "include/")) and "std::cout" in code:
                 self.say(path, number, "std::cout in the library; log, or return a string")
+            dear = re.match(r"\s*#\s*include\s*<([^>]+)>", line)
+            if dear and name not in DEAR.get(dear.group(1), (name,)):
+                self.say(path, number, f"{dear.group(1)} is dear to compile; include what {DEAR[dear.group(1)][0]} offers")
             if re.search(r"\busing namespace std;", code):
                 self.say(path, number, "using namespace std; name what you use")
 
