@@ -10,7 +10,7 @@
 //   WEIGHT     15 is a link of their own, more is a way through others; used where NUMA BW is not
 //              there.
 // GPUs are numbered in the order of the table, as amd-smi does. Nothing says in which NUMA node a
-// GPU is, only whether two share one; GPUs that xGMI joins are taken to.
+// GPU is; hops of PCI Express say whether two GPUs share one. All others are taken to share one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -76,10 +76,12 @@ class AmdSmiReader {
     }
     const auto row = words(text, " \t");
     if (row.empty()) return ok();
-    if (!is_address(row[0])) {
-      columns_.clear();  // A table ends where other text begins.
+    if (!is_address(row[0])) {  // A table ends where other text begins.
+      title_.clear();
+      columns_.clear();
       return ok();
     }
+    if (title_.empty()) return ok();  // Other text that begins with an address.
     if (columns_.empty()) return header(row);
     if (row.size() < 2 || is_address(row[1])) return error("a second row of addresses in a table");
     if (row.size() > columns_.size() + 1) {
@@ -96,7 +98,8 @@ class AmdSmiReader {
 
   Status header(const std::vector<std::string_view>& row) {
     for (const std::string_view word : row) {
-      if (!is_address(word)) return ok();  // Other text that begins with an address.
+      if (!is_address(word))
+        return error(fmt::format("'{}' is no PCI address of a column", word.substr(0, 32)));
       TUTTI_TRY(const std::size_t index, device(word));
       columns_.push_back(index);
     }
@@ -168,12 +171,13 @@ class AmdSmiReader {
     const std::size_t count = addresses_.size();
     const NodeId host = made_.graph.add({NodeKind::kHost, "host0"});
     Sets numa(count);
-    bool xgmi = false;
+    bool numa_assumed = false;
     for (std::size_t i = 0; i < count; ++i) {
       for (std::size_t j = i + 1; j < count; ++j) {
         const Way& way = ways_[i][j];
-        xgmi = xgmi || way.link == "XGMI";
-        if (way.link == "XGMI" || way.hops.value_or(2) == 2) numa.join(i, j);
+        const bool said = way.link != "XGMI" && way.hops;
+        numa_assumed = numa_assumed || !said;
+        if (!said || *way.hops == 2) numa.join(i, j);
       }
     }
     std::map<std::size_t, NodeId> numa_nodes;
@@ -194,7 +198,7 @@ class AmdSmiReader {
     }
     const bool guessed = join_gpus(gpus);
     made_.graph.notes.push_back(fmt::format("read from {} (amd-smi topology)", source_));
-    report(xgmi, guessed);
+    report(numa_assumed, guessed);
   }
 
   /// True: a rate had to be guessed.
@@ -218,18 +222,18 @@ class AmdSmiReader {
     return guessed;
   }
 
-  void report(bool xgmi, bool guessed) {
+  void report(bool numa_assumed, bool guessed) {
     made_.findings.push_back(
         {Severity::kWarning, "figures-assumed", std::string(source_),
          fmt::format("16 GT/s x16 assumed for PCI links, 16 GB/s between NUMA nodes{}",
                      guessed ? ", 24 GB/s an xGMI link" : ""),
          "", "probe the machine, or import RCCL's or hwloc's file"});
-    if (!xgmi) return;
-    made_.findings.push_back(
-        {Severity::kWarning, "numa-assumed", std::string(source_),
-         "amd-smi topology does not say which NUMA node a GPU is in; those that xGMI joins are "
-         "taken to share one",
-         "", "probe the machine, or import RCCL's or hwloc's file"});
+    if (!numa_assumed) return;
+    made_.findings.push_back({Severity::kWarning, "numa-assumed", std::string(source_),
+                              "amd-smi topology does not say which NUMA nodes the GPUs are in; "
+                              "those that xGMI joins, or "
+                              "that have no hops in the text, are taken to share one",
+                              "", "probe the machine, or import RCCL's or hwloc's file"});
   }
 
   std::string_view source_;

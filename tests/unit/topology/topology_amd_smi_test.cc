@@ -4,10 +4,13 @@
 
 #include "support/catch.h"
 #include "support/topology/topology_files.h"
-#include "topology/readers/reader.h"
+#include "support/topology/topology_texts.h"
 
 using namespace tutti;
 using namespace tutti::topology;
+using test::find;
+using test::read;
+using test::refusal;
 
 namespace {
 
@@ -15,18 +18,6 @@ namespace {
 std::string table(std::string_view title, std::string_view own, std::string_view word) {
   constexpr std::string_view kA = "0000:03:00.0", kB = "0000:0c:00.0";
   return fmt::format("{0} TABLE:\n {1} {2}\n{1} {3} {4}\n{2} {4} {3}\n", title, kA, kB, own, word);
-}
-
-Imported read(const std::string& text) {
-  auto imported = import(text, "m");
-  INFO(text << (imported ? "" : imported.error().what));
-  REQUIRE(imported);
-  return *std::move(imported);
-}
-
-std::string refusal(const std::string& text) {
-  const auto imported = import(text, "m");
-  return imported ? "accepted" : imported.error().what;
 }
 
 // "gpu0-gpu1 x4 200": links between GPUs, and GB/s.
@@ -39,11 +30,6 @@ std::vector<std::string> links_of(const Graph& graph) {
                                 graph[link.b].name.substr(6), link.count, link.forward.value));
   }
   return found;
-}
-
-bool has(const Findings& findings, std::string_view code) {
-  return std::any_of(findings.begin(), findings.end(),
-                     [&](const Finding& finding) { return finding.code == code; });
 }
 
 }  // namespace
@@ -59,7 +45,7 @@ TEST_CASE("GPUs that xGMI joins through others have no link of their own") {
   }
   CHECK(imported.graph[imported.graph.find("host0/gpu2")].bus == "0000:c9:00.0");
   CHECK(imported.graph.all(NodeKind::kNuma).size() == 1);
-  CHECK(has(imported.findings, "numa-assumed"));
+  CHECK(find(imported.findings, "numa-assumed") != nullptr);
   // Without rates the weights say which; the rates are assumed.
   const std::size_t rates = text.find("NUMA BW"), end = text.find("DMA TABLE");
   const Imported older = read(std::string(text).erase(rates, end - rates));
@@ -76,7 +62,11 @@ TEST_CASE("two hops of PCI Express stay in a NUMA node, three leave it") {
   CHECK(with(2).graph.all(NodeKind::kNuma).size() == 1);
   CHECK(with(3).graph.all(NodeKind::kNuma).size() == 2);
   CHECK(links_of(with(2).graph).empty());
-  CHECK_FALSE(has(with(3).findings, "numa-assumed"));
+  CHECK(find(with(3).findings, "numa-assumed") == nullptr);
+  // Without hops nothing says so.
+  const Imported assumed = read(pcie);
+  CHECK(assumed.graph.all(NodeKind::kNuma).size() == 1);
+  CHECK(find(assumed.findings, "numa-assumed") != nullptr);
 }
 
 TEST_CASE("what a copy of amd-smi's tables lacks is taken from the other row, or named") {
@@ -88,6 +78,12 @@ TEST_CASE("what a copy of amd-smi's tables lacks is taken from the other row, or
   CHECK(refusal("LINK TYPE TABLE:\n 0000:03:00.0 0000:0c:00.0\n")
             .ends_with("no LINK TYPE TABLE says what joins 0000:03:00.0 and 0000:0c:00.0; copy the "
                        "whole table"));
+  // Other text may begin with an address, too.
+  const std::string pasted =
+      "0000:03:00.0 Display controller\n" + whole + "\nlspci:\n0000:99:00.0 another\n";
+  CHECK(read(pasted).graph.all(NodeKind::kGpu).size() == 2);
+  CHECK(refusal("LINK TYPE TABLE:\n 0000:03:00.0 beside\n") ==
+        "m:2: 'beside' is no PCI address of a column");
   CHECK(refusal("LINK TYPE TABLE:\n\n")
             .ends_with("no table with a column for each GPU's PCI "
                        "address"));

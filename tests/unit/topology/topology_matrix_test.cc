@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "support/catch.h"
+#include "support/topology/topology_texts.h"
 #include "topology/graph/paths.h"
 #include "topology/graph/words.h"
 #include "topology/readers/reader.h"
 
 using namespace tutti;
 using namespace tutti::topology;
+using test::find;
+using test::read;
+using test::refusal;
 
 namespace {
 
@@ -47,25 +51,6 @@ std::string table(const Rows& rows, std::size_t gpus) {
   return text;
 }
 std::string table(const Rows& rows) { return table(rows, rows.size()); }
-
-Imported read(const std::string& text) {
-  auto imported = import(text, "m");
-  INFO(text << (imported ? "" : imported.error().what));
-  REQUIRE(imported);
-  return *std::move(imported);
-}
-
-std::string refusal(const std::string& text) {
-  const auto imported = import(text, "m");
-  return imported ? "accepted" : imported.error().what;
-}
-
-const Finding* find(const Findings& findings, std::string_view code) {
-  for (const Finding& finding : findings) {
-    if (finding.code == code) return &finding;
-  }
-  return nullptr;
-}
 
 // NVLinks of each GPU.
 std::vector<int> links_of(const Graph& graph) {
