@@ -89,8 +89,8 @@ FILES_MAY_ALSO = {
     "perf/sweep/measure": "base",                                          # The size of the cache.
     "perf/sweep/bound": "base topology/* planner/simulate",                # What the host allows.
 }
-# Headers of libraries that cost a file some ten seconds of compile time, and who may include them.
-DEAR = {"CLI/CLI.hpp": ("perf/command_line/command_line.cc", "tools/completion/candidates.cc")}
+# Headers that add some ten seconds to the compile time of a file, and the files that may include them.
+SLOW_HEADERS = {"CLI/CLI.hpp": ("perf/command_line/command_line.cc", "tools/completion/candidates.cc")}
 # The reference against which a sweep compares bits.
 PERF_REFERENCE = "kernels/host/reduce.h"
 
@@ -209,9 +209,10 @@ class Checker:
                 self.say(path, number, "assert; use TUTTI_CHECK (base/check.h), it stays on")
             if name.startswith(("src/", "kernels/", "include/")) and "std::cout" in code:
                 self.say(path, number, "std::cout in the library; log, or return a string")
-            dear = re.match(r"\s*#\s*include\s*<([^>]+)>", line)
-            if dear and name not in DEAR.get(dear.group(1), (name,)):
-                self.say(path, number, f"{dear.group(1)} is dear to compile; include what {DEAR[dear.group(1)][0]} offers")
+            header = re.match(r"\s*#\s*include\s*<([^>]+)>", line)
+            if header and name not in SLOW_HEADERS.get(header.group(1), (name,)):
+                ours = Path(SLOW_HEADERS[header.group(1)][0]).with_suffix(".h")
+                self.say(path, number, f"{header.group(1)} takes long to compile; include {ours}")
             if re.search(r"\busing namespace std;", code):
                 self.say(path, number, "using namespace std; name what you use")
 
