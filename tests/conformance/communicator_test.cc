@@ -339,7 +339,7 @@ TEST_CASE("a time-out does not say of a rank on another host what cannot be know
             return "";
           }) == "");
     INFO(calls << " calls: " << said);
-    const std::string none = "which has made no call known here yet",
+    const std::string none = "of which no call is known here",
                       some = "whose latest call known here is ";
     CHECK(said.find("for rank 1, " + (calls < 1000 ? none : some)) != std::string::npos);
     const auto at = said.find(some);

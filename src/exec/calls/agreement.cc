@@ -19,24 +19,23 @@ bool same_request(const CallSeen& a, const CallSeen& b) {
 
 std::string describe_latest(const Endpoint& endpoint, Rank me, int rank, std::string_view kind) {
   const CallRecord& record = endpoint.region().record(rank);
-  std::string text(kind);
+  const bool near = endpoint.near(me.value, rank);
+  const std::string latest = "whose latest " + std::string(kind) + (near ? "" : " known here");
   std::uint64_t number = 0;
-  if (!endpoint.near(me.value, rank)) {
-    text += " known here";
-    // relaxed: for the text only.
-    const auto finished = endpoint.region().finished(rank).value.load(std::memory_order_relaxed);
-    if (finished > record.number.load(std::memory_order_relaxed))
-      return "whose latest " + text + " is " + std::to_string(finished);
-  }
   for (int looks = 0; looks < 8; ++looks) {  // The rank may go on meanwhile: then once more.
     number = record.number.load(std::memory_order_acquire);  // acquire: pairs with note's release.
+    // relaxed: for the text only.
+    const auto finished =
+        near ? 0 : endpoint.region().finished(rank).value.load(std::memory_order_relaxed);
+    if (finished > number) return latest + " is " + std::to_string(finished);
     const auto call = record.look_up(number);
     if (call)
-      return "whose latest " + text + " is " + std::to_string(number) + ", " +
+      return latest + " is " + std::to_string(number) + ", " +
              describe_call(call->what, call->count);
   }
-  return number == 0 ? "which has made no " + text + " yet"
-                     : "whose latest " + text + " is " + std::to_string(number);
+  if (number != 0) return latest + " is " + std::to_string(number);
+  return near ? "which has made no " + std::string(kind) + " yet"
+              : "of which no " + std::string(kind) + " is known here";
 }
 
 /// The first of the recorded calls that differs from that rank's; empty: none does.

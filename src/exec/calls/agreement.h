@@ -63,7 +63,7 @@ class Agreement {
 /// "whose latest call is 7, all_reduce of 1024 float32 (sum)", if "call" is the kind. A rank on
 /// another host shows its calls with the lines that it writes; of calls in which it only reads it
 /// says now and then that it has finished them. So its latest may be later: "whose latest call
-/// known here is 7".
+/// known here is 7", "of which no call is known here".
 std::string describe_latest(const Endpoint& endpoint, Rank me, int rank, std::string_view kind);
 
 /// The remedy where ranks that make the same call would run different plans or take different
