@@ -31,6 +31,9 @@ struct Published {
   std::uint32_t lines = 0;
   std::uint32_t packet_bytes = 0;  // In the call's packet slot.
   bool blocks = false;             // The call's table of blocks belongs to it.
+  /// The one rank that reads them; -1: all do. The others get the first line alone, which says what
+  /// call it is: they may be done with the call, and take nothing from the network any more.
+  int reader = -1;
 };
 
 class RemoteLink {

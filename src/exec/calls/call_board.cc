@@ -30,7 +30,8 @@ void CallBoard::publish_on_link() {
   team_.remote_link->publish({.call = number(),
                               .lines = round_.lines,
                               .packet_bytes = round_.slot_bytes,
-                              .blocks = round_.blocks});
+                              .blocks = round_.blocks,
+                              .reader = round_.only_to});
 }
 
 bool CallBoard::seen_all(int rank, const CallLine* line) {

@@ -159,7 +159,8 @@ void Replicator::Peer::keep_zero_copy() {
 
 void Replicator::Peer::offer_call(const Published& call) {
   const std::uint64_t number = call.call;
-  if (call.packet_bytes != 0) {
+  const bool reads = call.reader < 0 || call.reader == rank_;
+  if (call.packet_bytes != 0 && reads) {
     queue({.bytes = call.packet_bytes, .kind = kPacket, .position = number},
           Piece(region_.packet(me_, number), call.packet_bytes));
   }
@@ -173,10 +174,10 @@ void Replicator::Peer::offer_call(const Published& call) {
   // The record still has the call: calls are published before they are kCalls behind. relaxed: this
   // thread wrote the CPU.
   image = {record.look_up(number).value_or(CallSeen{}),
-           record.look_up(number - 1).value_or(CallSeen{}), call.lines,
+           record.look_up(number - 1).value_or(CallSeen{}), reads ? call.lines : 1,
            on_machine_ ? record.cpu.load(std::memory_order_relaxed) : 0};
   said_cpu_ = image.cpu;
-  const std::size_t bytes = call.lines * sizeof(CallLine);
+  const std::size_t bytes = image.lines * sizeof(CallLine);
   const std::array pieces{
       std::as_bytes(std::span(&image, 1)),
       Piece(reinterpret_cast<const std::byte*>(region_.lines(me_, number)), bytes)};

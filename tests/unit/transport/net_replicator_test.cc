@@ -62,6 +62,41 @@ TEST_CASE("Rails that are lost in the middle of calls change nothing") {
   }
 }
 
+// Such a rank is done with the call at once, and may then wait for others on another communicator,
+// while nobody reads what comes for it here.
+TEST_CASE("What only the root reads goes to no other rank") {
+  constexpr int kRanks = 3, kRoot = 1;
+  const std::uint64_t seed = Catch::rngSeed();
+  INFO("seed " << seed);
+  for (const Collective collective : {Collective::kReduce, Collective::kGather}) {
+    // In one line, in several, in a packet.
+    for (const std::size_t count : {4U, 40U, 1000U}) {
+      Case test;
+      test.collective = collective;
+      test.count = count;
+      test.ranks = kRanks;
+      test.root = kRoot;
+      INFO(test.to_string());
+      std::vector<Frame> to_root, to_other;
+      Ranks::Options options{.region = slow_region(kRanks)};
+      options.eager_limit_bytes.fill(options.region.packet_bytes);
+      Ranks ranks(options, std::make_shared<OneAlgorithm>("direct", kRanks), seed);
+      ranks.copy_frames(2, kRoot, to_root);
+      ranks.copy_frames(2, 0, to_other);
+      for (int call = 0; call < 5; ++call) REQUIRE(run(ranks, test, seed).empty());
+      const auto longest = [](const std::vector<Frame>& frames) {
+        std::size_t bytes = 0;
+        for (const Frame& frame : frames) bytes = std::max(bytes, frame.payload.size());
+        return bytes;
+      };
+      CHECK(longest(to_root) >= test.input_bytes());
+      // Which call it is.
+      REQUIRE(!to_other.empty());
+      CHECK(longest(to_other) <= 2 * kCacheLine);
+    }
+  }
+}
+
 TEST_CASE("An abort beside messages reaches the other ranks") {
   const std::uint64_t seed = Catch::rngSeed();
   for (const bool messages_end : {false, true}) {
