@@ -119,13 +119,19 @@ bool held_up(const CallReport& call) {
 }
 
 /// Whether the call that one rank makes another way has no elements for the others. They are done
-/// with it at once, and may have left when the odd one waits for them.
+/// with it at once, and may have left when the odd one waits for them. Not all have come to it: an
+/// error may have ended the call before.
 bool odd_call_is_empty() {
   const Parameters& run = world->parameters;
-  const RankReport& report = world->reports[run.odd_rank == 0 ? 1 : 0];
-  return std::any_of(report.calls, report.calls + report.call_count, [&](const CallReport& call) {
+  const auto empty = [&](const CallReport& call) {
     return call.number == run.odd_call && call.empty;
-  });
+  };
+  for (int rank = 0; rank < run.ranks; ++rank) {
+    const RankReport& report = world->reports[rank];
+    if (rank != run.odd_rank && std::any_of(report.calls, report.calls + report.call_count, empty))
+      return true;
+  }
+  return false;
 }
 
 /// Whether the error names what a fault has hit, as far as anybody can know that.
