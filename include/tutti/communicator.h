@@ -112,6 +112,28 @@ class TUTTI_API Work {
   std::shared_ptr<State> state_;
 };
 
+/// A collective that is checked once and made many times, on the same buffers, whose contents
+/// change: MPI's persistent collectives (MPI-4.0, 6.12), and the shortest way to a small call.
+/// Ranks need not prepare alike: a rank that makes the same call in another way makes the same
+/// call. Threads: its calls are calls of its communicator.
+class TUTTI_API Prepared {
+ public:
+  struct Parts;
+  explicit Prepared(std::unique_ptr<Parts> parts);
+  Prepared(Prepared&&) noexcept;
+  Prepared& operator=(Prepared&&) noexcept;
+  ~Prepared();
+  /// As Communicator::call. kInvalidArgument once its communicator has gone, and on one that was
+  /// moved from.
+  Status run();
+  /// As Communicator::start. It may be started again before the work is done where the buffers
+  /// allow it; calls take place in the order in which they were started.
+  Result<Work> start();
+
+ private:
+  std::unique_ptr<Parts> parts_;
+};
+
 /// A communicator, as one rank sees it. The head of this file has its rules for threads and
 /// buffers.
 /// It has more than 20 functions: each collective has a blocking and a started form.
@@ -188,6 +210,9 @@ class TUTTI_API Communicator {
 
   /// Any of these.
   Status call(const Request& request);
+  /// The same, to be made later and often. Not collective, and nothing is sent. What the request
+  /// points to is copied, but for the buffers. kInvalidArgument as of `call`.
+  Result<Prepared> prepare(const Request& request);
   /// Returns once every rank has called it.
   Status barrier();
 
@@ -250,6 +275,13 @@ class TUTTI_API Communicator {
   /// Collective, and never in a Group. A negative color takes part and gets an error of code
   /// kInvalidArgument: it belongs to none.
   Result<Communicator> split(int color, int key);
+  /// A communicator of the same ranks, whose calls do not mix with this one's: for a library that
+  /// is handed a communicator. Collective, and never in a Group.
+  Result<Communicator> duplicate();
+  /// By rank of this communicator, which rank that is in `other`; -1: it is not in it. Both come
+  /// from one communicator, by any number of splits, duplicates, shrinks and grows. Not collective.
+  /// kInvalidArgument on one that was moved from.
+  Result<std::vector<Rank>> ranks_in(const Communicator& other) const;
 
   /// Ends every call on this communicator, on every rank, with kAborted, also a `shrink` or `agree`
   /// that waits. Any thread, any time, twice too.

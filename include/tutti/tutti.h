@@ -155,6 +155,15 @@ TUTTI_API tutti_result_t tutti_comm_init_all(tutti_comm_t* comms, int rank_count
 TUTTI_API tutti_result_t tutti_comm_split(tutti_comm_t comm, int color, int key,
                                           tutti_comm_t* part);
 
+/* A communicator of the same ranks, whose calls do not mix with those of `comm`. Collective over
+ * `comm`, and never in a group. */
+TUTTI_API tutti_result_t tutti_comm_duplicate(tutti_comm_t comm, tutti_comm_t* copy);
+
+/* ranks[r] becomes the rank in `other` of rank r of `comm`; -1: it is not in it. `ranks` has room
+ * for all ranks of `comm`. Both come from one communicator, by any number of splits, duplicates,
+ * shrinks and grows. Not collective. */
+TUTTI_API tutti_result_t tutti_comm_ranks_in(tutti_comm_t comm, tutti_comm_t other, int* ranks);
+
 /* Waits for what was started on it (bounded by the deadlines), then frees it. NULL is legal. */
 TUTTI_API tutti_result_t tutti_comm_destroy(tutti_comm_t comm);
 

@@ -1,6 +1,7 @@
 /* File: tutti/tutti_options.h: the C API's functions that take a structure of options: joining with
- * settings and a meeting point of the program's own, any collective by one function, and waiting
- * for several works. tutti.h includes it, and describes what all functions have in common.
+ * settings and a meeting point of the program's own, any collective by one function, also prepared
+ * once and made often, and waiting for several works. tutti.h includes it, and describes what all
+ * functions have in common.
  *
  *   const char* settings[] = {"TUTTI_TIMEOUT_MS=5000", "TUTTI_CONTRACT=relaxed", NULL};
  *   tutti_config_t config = {.size = sizeof config};
@@ -88,6 +89,23 @@ typedef struct {
 TUTTI_API tutti_result_t tutti_call(tutti_comm_t comm, const tutti_call_t* call);
 TUTTI_API tutti_result_t tutti_start_call(tutti_comm_t comm, const tutti_call_t* call,
                                           tutti_work_t* work);
+
+/* A call that is checked once and made many times, on the same buffers, whose contents change:
+ * MPI's persistent collectives, and the shortest way to a small call. Not collective, and nothing
+ * is sent; ranks need not prepare alike. What `call` points to is copied, but for the buffers. The
+ * algorithm and wire are those of `call`, or what tutti_comm_use_algorithm and tutti_comm_use_wire
+ * named last before. */
+typedef struct tutti_prepared* tutti_prepared_t;
+TUTTI_API tutti_result_t tutti_prepare(tutti_comm_t comm, const tutti_call_t* call,
+                                       tutti_prepared_t* prepared);
+
+/* Makes the call, as tutti_call and tutti_start_call. TUTTI_INVALID_ARGUMENT once its communicator
+ * is destroyed. */
+TUTTI_API tutti_result_t tutti_prepared_run(tutti_prepared_t prepared);
+TUTTI_API tutti_result_t tutti_prepared_start(tutti_prepared_t prepared, tutti_work_t* work);
+
+/* What was started goes on. NULL is legal. */
+TUTTI_API tutti_result_t tutti_prepared_free(tutti_prepared_t prepared);
 
 /* Waits as tutti_work_wait does, until all of `count` works are done, or `timeout_ms` in all have
  * passed. The first error of any, by their order. */

@@ -123,9 +123,9 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
     } else if (strcmp(option, "--min-ms") == 0) {
       if (!parse_number(value, "", 0.1, 60000, &options->min_ms, &end))
         takes = "milliseconds, 0.1 to 60000";
-    } else if (strcmp(option, "--registered") == 0) {
+    } else if (strcmp(option, "--registered") == 0 || strcmp(option, "--prepared") == 0) {
       if (!parse_number(value, "", 0, 1, &number, &end)) takes = "0 or 1";
-      options->registered = (int)number;
+      *(option[2] == 'r' ? &options->registered : &options->prepared) = (int)number;
     } else if (strcmp(option, "--ranks") == 0) {
       if (!parse_number(value, "", 1, kLoopMostRanks, &number, &end))
         takes = "a number from 1 to 256";
@@ -142,11 +142,10 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
       if (!parse_detour(value, options->collective, &options->by))
         takes = "two collectives that make --collective, as reduce+broadcast";
     } else {
-      fprintf(
-          stderr,
-          "%s: unknown; there are --collective, --by, --sizes, --min-ms, --registered, --ranks, "
-          "--rank, --meet, --interface\n",
-          option);
+      fprintf(stderr,
+              "%s: unknown; there are --collective, --by, --sizes, --min-ms, --registered, "
+              "--prepared, --ranks, --rank, --meet, --interface\n",
+              option);
       return 2;
     }
     if (takes != NULL) {

@@ -54,6 +54,7 @@ typedef struct LoopOptions {  // NOLINT(modernize-use-using): C.
   size_t largest;           // Bytes of the largest size: what the buffers have to hold.
   double min_ms;            // Time to measure for, per size.
   int registered;           // Buffers that peers can map; ours only.
+  int prepared;             // Calls that are prepared once; ours only.
   int ranks;                // For peers that start their ranks themselves; 0 where a launcher does.
   int rank;                 // For peers that would start them, if another program does; else -1.
   const char* meet;         // Where these meet: a folder or ADDRESS:PORT, as the peer says.
@@ -83,8 +84,8 @@ typedef struct LoopPeer {  // NOLINT(modernize-use-using): C.
 } LoopPeer;
 
 // For peers between hosts also --rank 0 --meet PLACE --interface eth0 (perf/compare_hosts).
-// Reads --collective all_reduce --sizes 8,32,... --min-ms 30 --registered 0|1 --ranks N
-// --by reduce+broadcast (after --collective). 0, or 2 after one line on stderr.
+// Reads --collective all_reduce --sizes 8,32,... --min-ms 30 --registered 0|1 --prepared 0|1
+// --ranks N --by reduce+broadcast (after --collective). 0, or 2 after one line on stderr.
 int loop_parse(int argc, char** argv, LoopOptions* options);
 
 // The name that --collective takes.

@@ -1,8 +1,10 @@
 // File: perf/peers/tutti_loop.cc: ours in the timing loop of loop.h, through the installed API
 // only.
 //   tutti run -n 2 --no-prefix -- tutti_loop --sizes 8,1024 --registered 1
-// --registered 1 takes buffers from mem_alloc, which peers read and write without a copy.
+// --registered 1 takes buffers from mem_alloc, which peers read and write without a copy;
+// --prepared 1 prepares each call once.
 #include <cstdio>
+#include <optional>
 
 #include "loop.h"
 #include "perf/sweep/buffer.h"
@@ -16,8 +18,15 @@ int outcome(const tutti::Status& status) {
   return 1;
 }
 
+struct Ours {
+  tutti::Communicator communicator;
+  // The call that was prepared last.
+  LoopCall last{};
+  std::optional<tutti::Prepared> prepared{};
+};
+
 tutti::Communicator& communicator_of(void* context) {
-  return *static_cast<tutti::Communicator*>(context);
+  return static_cast<Ours*>(context)->communicator;
 }
 
 int call(void* context, const LoopCall* call) {
@@ -43,6 +52,22 @@ int call(void* context, const LoopCall* call) {
   return 1;
 }
 
+int call_prepared(void* context, const LoopCall* call) {
+  Ours& ours = *static_cast<Ours*>(context);
+  const LoopCall& last = ours.last;
+  if (call->collective == kBarrier) return outcome(ours.communicator.barrier());
+  if (!ours.prepared || call->input != last.input || call->output != last.output ||
+      call->count != last.count || call->collective != last.collective) {
+    auto made =
+        ours.communicator.prepare({static_cast<tutti::Collective>(call->collective), call->input,
+                                   call->output, call->count, tutti::DataType::kFloat32});
+    if (!made) return outcome(std::move(made.error()));
+    ours.prepared = *std::move(made);
+    ours.last = *call;
+  }
+  return outcome(ours.prepared->run());
+}
+
 int barrier(void* context) { return outcome(communicator_of(context).barrier()); }
 
 int share(void* context, double mine, double* of_all) {
@@ -62,12 +87,13 @@ int main(int argc, char** argv) {
     std::fputs("tutti_loop: no memory for the buffers\n", stderr);
     return 1;
   }
+  Ours ours{*std::move(communicator)};
   const LoopPeer peer{"tutti",
-                      communicator->rank().value,
-                      communicator->rank_count(),
+                      ours.communicator.rank().value,
+                      ours.communicator.rank_count(),
                       0,
-                      &*communicator,
-                      call,
+                      &ours,
+                      options.prepared != 0 ? call_prepared : call,
                       barrier,
                       share};
   return loop_run(&peer, &options, reinterpret_cast<float*>(input.data()),

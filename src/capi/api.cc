@@ -193,6 +193,26 @@ tutti_result_t tutti_comm_split(tutti_comm_t comm, int color, int key, tutti_com
   return split(__func__, comm, color, key, part);
 }
 
+tutti_result_t tutti_comm_duplicate(tutti_comm_t comm, tutti_comm_t* copy) {
+  if (copy != nullptr) *copy = nullptr;
+  return guard(__func__, comm, [&, name = __func__](Communicator& whole) -> Status {
+    if (copy == nullptr) return invalid(name, "`copy`, where the handle goes, is NULL");
+    TUTTI_TRY(auto made, whole.duplicate());
+    *copy = std::make_unique<tutti_comm>(std::move(made)).release();
+    return ok();
+  });
+}
+
+tutti_result_t tutti_comm_ranks_in(tutti_comm_t comm, tutti_comm_t other, int* ranks) {
+  return guard(__func__, comm, [&, name = __func__](const Communicator& mine) -> Status {
+    if (other == nullptr) return invalid(name, "`other` is NULL");
+    if (ranks == nullptr) return invalid(name, "`ranks`, where the answer goes, is NULL");
+    TUTTI_TRY(const auto found, mine.ranks_in(other->comm));
+    std::ranges::transform(found, ranks, &Rank::value);
+    return ok();
+  });
+}
+
 tutti_result_t tutti_comm_destroy(tutti_comm_t comm) { return destroy(__func__, comm); }
 
 tutti_result_t tutti_comm_abort(tutti_comm_t comm, const char* reason) {

@@ -3,6 +3,10 @@
 
 #include "capi/handles.h"
 
+struct tutti_prepared {
+  tutti::Prepared call;
+};
+
 using namespace tutti;         // NOLINT(google-build-using-namespace): the API has no namespace.
 using namespace tutti::c_api;  // NOLINT(google-build-using-namespace)
 
@@ -84,6 +88,44 @@ tutti_result_t tutti_start_call(tutti_comm_t comm, const tutti_call_t* call, tut
                        TUTTI_RETURN_IF_ERROR(fill_request(name, comm, call, request));
                        return communicator.start(request);
                      });
+}
+
+tutti_result_t tutti_prepare(tutti_comm_t comm, const tutti_call_t* call,
+                             tutti_prepared_t* prepared) {
+  if (prepared != nullptr) *prepared = nullptr;
+  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
+    if (prepared == nullptr) return invalid(name, "`prepared`, where the handle goes, is NULL");
+    Request request;
+    TUTTI_RETURN_IF_ERROR(fill_request(name, comm, call, request));
+    TUTTI_TRY(auto made, communicator.prepare(request));
+    *prepared = new tutti_prepared{std::move(made)};
+    return ok();
+  });
+}
+
+tutti_result_t tutti_prepared_run(tutti_prepared_t prepared) {
+  return guard(__func__, [prepared, name = __func__]() -> Status {
+    if (prepared == nullptr) [[unlikely]]
+      return invalid(name, "`prepared` is NULL");
+    return prepared->call.run();
+  });
+}
+
+tutti_result_t tutti_prepared_start(tutti_prepared_t prepared, tutti_work_t* work) {
+  if (work != nullptr) *work = nullptr;
+  return guard(__func__, [&, name = __func__]() -> Status {
+    if (prepared == nullptr) return invalid(name, "`prepared` is NULL");
+    if (work == nullptr) return invalid(name, "`work`, where the handle goes, is NULL");
+    auto handle = std::make_unique<tutti_work>();  // As guard_start.
+    TUTTI_TRY(handle->work, prepared->call.start());
+    *work = handle.release();
+    return ok();
+  });
+}
+
+tutti_result_t tutti_prepared_free(tutti_prepared_t prepared) {
+  delete prepared;
+  return TUTTI_OK;
 }
 
 #define TUTTI_ALL(...) __VA_ARGS__

@@ -195,7 +195,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   if (!usable) return usable.error();
   if (!plans) return std::move(plans.error());
   if (!met) return met.error();
-  const auto& [peers, source, serial] = *met;
+  const auto& [peers, origins, source, serial] = *met;
   TUTTI_TRY(const Transport* transport, choose_transport(peers, settings.transport));
   if (parent == nullptr && rank_count > 1)
     log::set_rank(transport->name == std::string_view("in_process") ? -1 : me.value);
@@ -223,6 +223,8 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   state->settings = settings;
   state->transport = transport->name;
   state->devices = comm_config.devices;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank)
+    state->identities.push_back({std::to_array(peers[rank].process), origins[rank]});
   const std::vector<Peer> here = of_my_machine(peers, me);
   state->node_ranks =
       std::max(parent != nullptr ? parent->node_ranks : 0, static_cast<int>(here.size()));
@@ -452,8 +454,9 @@ Result<Communicator> Communicator::split(int color, int key) try {
     return found;
   };
   auto state = walled("split", [&] {
-    return make_state(
-        {me, static_cast<int>(all.size()), settings, state_->devices, state_.get(), look}, through);
+    return make_state({me, static_cast<int>(all.size()), settings, state_->devices, state_.get(),
+                       look, nullptr, state_->origin()},
+                      through);
   });
   // Colors that go by another transport may have more to exchange: all end together.
   for (bool all_done = false; !all_done;) {

@@ -20,6 +20,7 @@ struct JoinInfo {
   TopologySource topology = TopologySource::kNone;  // Rank 0's counts.
   std::uint64_t serial = 0;                         // Met's.
   std::uint64_t keeps_store = 0;                    // 1: Rendezvous::kept_here.
+  std::uint64_t origin = 0;                         // Met's, of this rank.
   Peer peer;
 };
 
@@ -47,6 +48,24 @@ Bytes tuning_to_tell(const CommunicatorConfig& comm_config, const Tuning* whole)
   return found ? pack_tuning(*std::move(found)) : Bytes{};
 }
 
+JoinInfo introduce(const CommunicatorConfig& comm_config, std::uint64_t plans) {
+  static constinit std::atomic<std::uint64_t> begun{0};
+  JoinInfo mine;
+  std::strncpy(mine.version, TUTTI_VERSION, sizeof(mine.version) - 1);
+  mine.rank_count = comm_config.rank_count;
+  mine.settings_hash = shared_settings_hash(comm_config.settings, plans);
+  mine.devices = comm_config.devices ? 1 : 0;
+  if (!comm_config.devices && comm_config.parent == nullptr)
+    mine.topology = topology_source(comm_config.settings, comm_config.rank_count);
+  // relaxed: only the numbers matter, and that they differ.
+  mine.serial = begun.fetch_add(1, std::memory_order_relaxed) + 1;
+  mine.origin = comm_config.origin != 0 ? comm_config.origin : mine.serial;
+  const Rendezvous* const rendezvous = comm_config.rendezvous;
+  mine.keeps_store = rendezvous != nullptr && rendezvous->kept_here() ? 1 : 0;
+  mine.peer = this_process();
+  return mine;
+}
+
 }  // namespace
 
 Result<Met> meet(const CommunicatorConfig& comm_config, std::uint64_t plans,
@@ -54,19 +73,8 @@ Result<Met> meet(const CommunicatorConfig& comm_config, std::uint64_t plans,
   const Rank me = comm_config.me;
   const int rank_count = comm_config.rank_count;
   const bool devices = comm_config.devices;
-  JoinInfo mine;
-  std::strncpy(mine.version, TUTTI_VERSION, sizeof(mine.version) - 1);
-  mine.rank_count = rank_count;
-  mine.settings_hash = shared_settings_hash(comm_config.settings, plans);
-  mine.devices = devices ? 1 : 0;
-  if (!devices && comm_config.parent == nullptr)
-    mine.topology = topology_source(comm_config.settings, rank_count);
-  static constinit std::atomic<std::uint64_t> begun{0};
-  // relaxed: only the numbers matter, and that they differ.
-  mine.serial = begun.fetch_add(1, std::memory_order_relaxed) + 1;
   Rendezvous* const rendezvous = comm_config.rendezvous;
-  mine.keeps_store = rendezvous != nullptr && rendezvous->kept_here() ? 1 : 0;
-  mine.peer = this_process();
+  const JoinInfo mine = introduce(comm_config, plans);
   const auto plain = std::as_bytes(std::span(&mine, 1));
   Bytes sent(plain.begin(), plain.end());
   if (me.value == 0) {
@@ -106,6 +114,7 @@ Result<Met> meet(const CommunicatorConfig& comm_config, std::uint64_t plans,
                       "TUTTI_WEIGHTS and the plans in TUTTI_PLAN must be alike on all ranks");
     }
     met.peers.push_back(theirs.peer);
+    met.origins.push_back(theirs.origin);
     if (theirs.keeps_store != 0 && rendezvous != nullptr)
       rendezvous->kept_by(Rank{static_cast<int>(rank)});
     if (rank != 0) continue;

@@ -12,7 +12,8 @@ namespace tutti {
 
 /// What ranks know of each other once they have met.
 struct Met {
-  std::vector<Peer> peers;  // By rank.
+  std::vector<Peer> peers;             // By rank.
+  std::vector<std::uint64_t> origins;  // By rank, Communicator::State::origin.
   TopologySource topology = TopologySource::kNone;
   std::uint64_t serial = 0;  // Rank 0's process has begun so many communicators, with this one.
 };

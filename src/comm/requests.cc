@@ -113,6 +113,13 @@ Status check_for_host(const Request& request) {
 
 }  // namespace
 
+Result<exec::Call> Communicator::State::make_checked_call(const Request& request) const {
+  TUTTI_RETURN_IF_ERROR(check_for_host(request));
+  TUTTI_TRY(const exec::Call call, make_call(request));
+  TUTTI_RETURN_IF_ERROR(check(call));
+  return call;
+}
+
 Status Communicator::call(const Request& request) {
   if (state_ == nullptr) [[unlikely]]
     return usable(to_string(request.collective));

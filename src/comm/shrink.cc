@@ -40,7 +40,7 @@ Status shrink_to(const Communicator::State& whole, const Recovery::Attempt& atte
   const std::vector<int> ranks(attempt.members.begin(), attempt.members.end());
   const Settings settings = settings_of_part(whole.settings, ranks);
   TUTTI_TRY(auto state, make_state({attempt.me, static_cast<int>(ranks.size()), settings,
-                                    whole.devices, &whole, attempt.look},
+                                    whole.devices, &whole, attempt.look, nullptr, whole.origin()},
                                    attempt.exchange));
   TUTTI_RETURN_IF_ERROR(take(std::move(state)));
   made = {{}, completed};
@@ -154,7 +154,10 @@ Result<Communicator> Communicator::grow(Rendezvous& rendezvous, int rank_count,
     }
     TUTTI_RETURN_IF_ERROR(may_recover(*state_, "grow"));
     TUTTI_RETURN_IF_ERROR(state_->executor->health("grow", false));
-    return create(rendezvous, state_->me, rank_count, state_->settings, name);
+    CommunicatorConfig config{state_->me, rank_count, state_->settings};
+    config.origin = state_->origin();
+    TUTTI_TRY(auto state, make_state(config, rendezvous, name));
+    return Communicator(std::move(state));
   });
 }
 

@@ -1,8 +1,11 @@
 // File: comm/state.h: what a communicator is made of, and how calls get to its executor.
 #pragma once
+#include <array>
+#include <compare>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "base/wall.h"
 #include "comm/exchange_over.h"
@@ -16,6 +19,8 @@
 
 namespace tutti {
 
+/// It has more than 20 functions and 15 fields: all that a communicator is made of, and each kind
+/// of call's way to the executor.
 struct Communicator::State {
   Rank me;
   int rank_count = 1;
@@ -25,6 +30,14 @@ struct Communicator::State {
   int node_ranks = 1;    // Ranks that compete for `cpus`: of the whole job, as far as it is known.
   int cpus = 1;
   double created_ms = 0;
+  /// Which rank of which process it is, in all communicators that come from one another.
+  struct Identity {
+    std::array<std::uint64_t, 2> process{};
+    std::uint64_t origin = 0;  // The serial number of its first communicator in the process.
+    friend auto operator<=>(const Identity&, const Identity&) = default;
+  };
+  std::vector<Identity> identities;  // By rank.
+  std::uint64_t origin() const { return identities[static_cast<std::size_t>(me.value)].origin; }
   exec::flight::About flight;  // What others are told of its record.
   std::shared_ptr<const PlanSelector> selector;
   std::unique_ptr<exec::HostExecutor> executor;
@@ -36,11 +49,20 @@ struct Communicator::State {
   };
   mutable LastOverride last_override;
   RecoveryHistory recovery;
+  /// For what outlives a communicator and asks for it (Prepared): null once it has gone.
+  std::shared_ptr<State*> here = std::make_shared<State*>(this);
+
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() { *here = nullptr; }
 
   /// Checks what the user gave. Ok, or kInvalidArgument in one line.
   Status check(const exec::Call& call) const;
   /// Executes now, on this thread, unless asynchronous work or a group is under way.
   Status run(const exec::Call& call);
+  /// The same, of a call whose buffers are there; `word`: exec::pack of it.
+  Status run(const exec::Call& call, std::uint64_t word);
   /// The same. For a call that repeats the one before, no exec::Call is built: that would take as
   /// long as the rest of its bookkeeping.
   Status run(Collective collective, const void* input, void* output, std::size_t count,
@@ -53,6 +75,8 @@ struct Communicator::State {
   exec::Call make_call(Collective collective, const void* input, void* output, std::size_t count,
                        DataType type, const Reduction& reduction, int root) const;
   Result<exec::Call> make_call(const Request& request) const;
+  /// The same, with all that `run` and `start` check.
+  Result<exec::Call> make_checked_call(const Request& request) const;
   Status take_override(exec::Call& call, std::string_view algorithm_override) const;
   Status check_wire(const exec::Call& call) const;
   Status check_blocks(const Request& request) const;
@@ -96,6 +120,12 @@ constexpr bool takes_wire(const exec::Call& call) {
 inline bool Communicator::State::repeats(std::uint64_t word, std::size_t count,
                                          exec::EagerUse eager_use) const {
   return is_free() && executor->repeats(word, count, eager_use) && !in_group();
+}
+
+inline Status Communicator::State::run(const exec::Call& call, std::uint64_t word) {
+  if (repeats(word, call.count, call.eager_use)) [[likely]]
+    return executor->run_again(call.input, call.output);
+  return run(call);
 }
 
 inline Status Communicator::State::run(Collective collective, const void* input, void* output,
@@ -150,6 +180,7 @@ struct CommunicatorConfig {
   const Communicator::State* parent = nullptr;  // The one it is split from.
   std::function<Status()> look = nullptr;       // As Opening's.
   Rendezvous* rendezvous = nullptr;             // Where the ranks meet; null: over a communicator.
+  std::uint64_t origin = 0;  // State::origin of a rank that has a parent, or grows; 0: a new one.
 };
 
 /// The settings of a part, whose ranks keep their weights; by rank of the part, the rank in the

@@ -46,6 +46,9 @@ Calls all_calls() {
          return status_of(c.start_recv_any(a, 1, kType, from));
        }},
       {"split", [](auto& c) { return status_of(c.split(0, 0)); }},
+      {"duplicate", [](auto& c) { return status_of(c.duplicate()); }},
+      {"ranks_in", [](auto& c) { return status_of(c.ranks_in(c)); }},
+      {"prepare", [](auto& c) { return status_of(c.prepare({})); }},
       {"health", [](auto& c) { return c.health(); }},
       {"shrink", [](auto& c) { return status_of(c.shrink()); }},
       {"agree", [](auto& c) { return status_of(c.agree(1)); }},

@@ -190,14 +190,20 @@ class Memory {
   std::byte* data_ = nullptr;
 };
 
-inline Status call(Communicator& comm, const Case& test, const void* input, void* output) {
+/// A rank's request for the case.
+inline Request request_of(const Communicator& comm, const Case& test, const void* input,
+                          void* output) {
   Reduction reduction(test.op);
   reduction.scale = scale_of(comm.rank().value);
   Request request{test.collective, input,     output,         test.count,
                   test.type,       reduction, Rank{test.root}};
   request.algorithm = test.algorithm;
   request.wire = test.wire;
-  return comm.call(request);
+  return request;
+}
+
+inline Status call(Communicator& comm, const Case& test, const void* input, void* output) {
+  return comm.call(request_of(comm, test, input, output));
 }
 
 /// Runs the case on one rank of `comm` and compares bits. Empty, or what was wrong.

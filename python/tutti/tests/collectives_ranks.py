@@ -11,6 +11,7 @@ from typing import Any
 import elements
 import tutti
 from tutti._library import CALLS
+from tutti._prepared import COLLECTIVES
 
 COUNT = 6
 CASES: dict[str, Callable[..., None]] = {}
@@ -51,6 +52,10 @@ class Run:
         return self.maker(self.dtype, [16] * count)
 
     def call(self, name: str, *arguments: Any, **more: Any) -> Any:
+        if name in COLLECTIVES and not self.in_place:  # In place, a second run would see the first one's result.
+            prepared = self.comm.prepare(name, *arguments, **more)
+            prepared.run()
+            return prepared.start().result() if self.started else prepared.run()
         if self.started:
             return getattr(self.comm, "start_" + name)(*arguments, **more).result()
         return getattr(self.comm, name)(*arguments, **more)

@@ -30,6 +30,7 @@ from ._errors import (
 from ._groups import group
 from ._join import in_process, init, unique_id
 from ._memory import data_types, mem_alloc, zeros
+from ._prepared import PreparedCall
 from ._types import Op
 from ._version import VERSION as __version__
 from ._work import Work
@@ -57,6 +58,7 @@ __all__ = [
     "MismatchError",
     "Op",
     "PeerFailedError",
+    "PreparedCall",
     "RevokedError",
     "Shrunk",
     "SystemFailedError",

@@ -11,6 +11,7 @@ from ._buffers import look
 from ._collectives import Collectives
 from ._errors import Error, check, last_error
 from ._library import calls, functions
+from ._prepared import PreparedCall, prepare
 from ._types import TYPES
 from ._vectors import Messages, VectorCollectives
 
@@ -100,6 +101,10 @@ class Communicator(Collectives, VectorCollectives, Messages):
         """Returns once every rank has called it."""
         check(functions["barrier"](self._handle))
 
+    def prepare(self, collective: str, *arguments: Any, **more: Any) -> PreparedCall:
+        """A collective to be made often, with the arguments of its own function: prepare("all_reduce", x, out)."""
+        return prepare(self, collective, arguments, more)
+
     # ---- Life and death ----
 
     def close(self) -> None:
@@ -173,9 +178,16 @@ class Communicator(Collectives, VectorCollectives, Messages):
 
     def duplicate(self) -> "Communicator":
         """Another communicator of the same ranks, whose calls don't mix with this one's. All ranks call it."""
-        made = self.split(0)
-        assert made is not None
-        return made
+        handle = ctypes.c_void_p()
+        check(functions["comm_duplicate"](self._handle, ctypes.byref(handle)))
+        return Communicator(handle.value or 0)
+
+    def ranks_in(self, other: "Communicator") -> list[int | None]:
+        """By rank of this communicator, which rank that is in `other`; None: it is not in it. Both come from one
+        communicator, by splits, duplicates, shrinks and grows."""
+        ranks = (ctypes.c_int * self._size)()
+        check(functions["comm_ranks_in"](self._handle, other._handle, ranks))
+        return [rank if rank >= 0 else None for rank in ranks]
 
     # ---- Memory ----
 

@@ -63,6 +63,8 @@ SIGNATURES = {
     "comm_init_at": "ipssii",
     "comm_init_all": "ipi",
     "comm_split": "ipiip",
+    "comm_duplicate": "ipp",
+    "comm_ranks_in": "ippp",
     "comm_destroy": "ip",
     "comm_abort": "ips",
     "comm_health": "ip",

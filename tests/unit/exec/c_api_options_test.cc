@@ -232,6 +232,47 @@ TEST_CASE("a call as a structure is the collective's own function") {
   }));
 }
 
+TEST_CASE("a call that is prepared is made again and again, on a duplicate too") {
+  Ranks ranks(3);
+  CHECK(ranks.all_ok([](int rank, tutti_comm_t comm) -> tutti_result_t {
+    tutti_comm_t copy = nullptr;
+    tutti_result_t result = tutti_comm_duplicate(comm, &copy);
+    int there[3] = {-2, -2, -2};
+    if (result == TUTTI_OK) result = tutti_comm_ranks_in(comm, copy, there);
+    if (result != TUTTI_OK || there[0] != 0 || there[1] != 1 || there[2] != 2)
+      return TUTTI_INTERNAL;
+    float input = 0, output = 0;
+    const tutti_call_t call = sum_of(&input, &output, 1);
+    tutti_prepared_t prepared = nullptr;
+    result = tutti_prepare(copy, &call, &prepared);
+    for (int turn = 0; turn < 20 && result == TUTTI_OK; ++turn) {
+      input = static_cast<float>(turn + rank);
+      tutti_work_t work = nullptr;
+      if (turn % 3 != 0) {
+        result = tutti_prepared_run(prepared);
+      } else {
+        result = tutti_prepared_start(prepared, &work);
+        if (result == TUTTI_OK) result = tutti_work_wait(work, -1);
+        tutti_work_free(work);
+      }
+      if (output != static_cast<float>(3 * turn + 3)) return TUTTI_INTERNAL;
+    }
+    tutti_comm_destroy(copy);
+    check_invalid("tutti_run", [&] { return tutti_prepared_run(prepared); });
+    tutti_prepared_free(prepared);
+    return result;
+  }));
+  tutti_prepared_t prepared = nullptr;
+  tutti_work_t work = nullptr;
+  tutti_call_t call = {};
+  check_invalid("tutti_prepare", [&] { return tutti_prepare(nullptr, &call, &prepared); });
+  check_invalid("tutti_prepare", [&] { return tutti_prepare(ranks[0], nullptr, &prepared); });
+  check_invalid("tutti_prepare", [&] { return tutti_prepare(ranks[0], &call, nullptr); });
+  check_invalid("tutti_prepared_run", [] { return tutti_prepared_run(nullptr); });
+  check_invalid("tutti_prepared_start", [&] { return tutti_prepared_start(nullptr, &work); });
+  CHECK(tutti_prepared_free(nullptr) == TUTTI_OK);
+}
+
 TEST_CASE("a call that makes no sense is refused in one line") {
   Ranks ranks(1);
   float value = 1;

@@ -49,6 +49,8 @@ TEST_CASE("a null communicator is an error of every function that takes one") {
   tutti_comm_t part = nullptr;
   const std::vector<std::pair<const char*, std::function<tutti_result_t()>>> calls{
       {"tutti_comm_split", [&] { return tutti_comm_split(nullptr, 0, 0, &part); }},
+      {"tutti_comm_duplicate", [&] { return tutti_comm_duplicate(nullptr, &part); }},
+      {"tutti_comm_ranks_in", [&] { return tutti_comm_ranks_in(nullptr, nullptr, &number); }},
       {"tutti_comm_abort", [&] { return tutti_comm_abort(nullptr, "x"); }},
       {"tutti_comm_rank", [&] { return tutti_comm_rank(nullptr, &number); }},
       {"tutti_comm_count", [&] { return tutti_comm_count(nullptr, &number); }},
@@ -123,6 +125,8 @@ TEST_CASE("a null place for a result is an error") {
   check_invalid("tutti_comm_init_env", [] { return tutti_comm_init_env(nullptr); });
   check_invalid("tutti_comm_init_all", [] { return tutti_comm_init_all(nullptr, 2); });
   check_invalid("tutti_comm_split", [&] { return tutti_comm_split(comm, 0, 0, nullptr); });
+  check_invalid("tutti_comm_duplicate", [&] { return tutti_comm_duplicate(comm, nullptr); });
+  check_invalid("tutti_comm_ranks_in", [&] { return tutti_comm_ranks_in(comm, comm, nullptr); });
   check_invalid("tutti_comm_rank", [&] { return tutti_comm_rank(comm, nullptr); });
   check_invalid("tutti_comm_count", [&] { return tutti_comm_count(comm, nullptr); });
   check_invalid("tutti_comm_describe",
