@@ -54,4 +54,12 @@ if(TUTTI_TOOLS)
   install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tools
     FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN decisions EXCLUDE)
 endif()
+
+# All that an installation takes, and nothing else: `all` has the tests.
+add_custom_target(installed DEPENDS tutti)
+foreach(target tutti_static tutti_command sweeps simulated nccl_simulated_static nccl nccl_static)
+  if(TARGET ${target})
+    add_dependencies(installed ${target})
+  endif()
+endforeach()
 include(cmake/packages.cmake)

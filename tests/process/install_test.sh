@@ -8,6 +8,21 @@ build_dir=$TEST_BUILD_DIR
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+echo "== quickstart builds all that is installed"
+grep -q 'build release installed$' "$source_dir/scripts/quickstart" ||
+  { echo "scripts/quickstart does not build the target \`installed\`"; exit 1; }
+if [ -e "$build_dir/build.ninja" ]; then
+  for target in all installed; do ninja -C "$build_dir" -t commands $target >"$work/$target"; done
+  # What an installation names in the build, and a command writes or copies.
+  find "$build_dir" -name cmake_install.cmake -exec grep -hoP "\"\Q$build_dir\E/\K[^\"]+" {} + | sort -u |
+    while read -r file; do
+      if grep -qwF -- "$file" "$work/all" && ! grep -qwF -- "$file" "$work/installed"; then
+        echo "$file is installed, but the target \`installed\` does not build it"
+        exit 1
+      fi
+    done
+fi
+
 cmake --install "$build_dir" --prefix "$work/prefix" >"$work/install.log" ||
   { cat "$work/install.log"; exit 1; }
 mv "$work/prefix" "$work/moved" # What was installed must not depend on where it was.
