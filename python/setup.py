@@ -53,6 +53,10 @@ def installed_torch():
 class BuildWithCMake(build_ext):
     def build_extension(self, extension):
         torch = installed_torch()
+        headers = Path(sysconfig.get_path("include"))
+        if not (headers / "Python.h").exists():
+            raise SystemExit(f"tutti_torch: Python's headers are not in {headers}; "
+                             "on Debian: apt-get install python3-dev")
         target = Path(self.get_ext_fullpath(extension.name)).resolve()
         folder = Path(os.environ.get("TUTTI_TORCH_BUILD", Path(self.build_temp).resolve() / "cmake"))
         folder.mkdir(parents=True, exist_ok=True)
