@@ -1,0 +1,51 @@
+// File: tools/report/page.h: the page that `tutti report` writes: one file of HTML that needs no
+// network and no other file. The picture's words and paths lie in it as JSON, which page.js reads;
+// all other text is escaped.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "topology/graph/finding.h"
+
+namespace tutti::tools {
+
+/// A way that a call of a size would go.
+struct Choice {
+  std::size_t bytes = 0;
+  std::string way;  // "weighted over simple in 4 lanes".
+  double us = 0, busbw = 0, bound_us = 0;
+};
+
+/// What no algorithm can beat.
+struct BoundRow {
+  std::string collective, cut;
+  double algbw = 0, busbw = 0;
+  bool exact = false;
+};
+
+/// A measured sweep: its picture, the file, and the command that made it.
+struct Sweep {
+  std::string chart, file, command;
+};
+
+/// All that a page shows. What could not be had has its reason in place of it.
+struct Page {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::string picture;  // SVG.
+  topology::Findings findings;
+  std::vector<BoundRow> bounds;
+  std::string no_bounds;
+  std::vector<Choice> choices;
+  std::string no_choices;
+  std::string timeline;  // SVG.
+  std::vector<Sweep> sweeps;
+  std::string about;  // What `tutti info` says.
+};
+
+/// `graph`: what the picture is of; its paths are found here.
+std::string to_html(const Page& page, const topology::Graph& graph);
+
+}  // namespace tutti::tools
