@@ -47,6 +47,8 @@ enter() {
   inside=$(mktemp -d "$roots/$1.XXXXXX")
   trap clean_up EXIT
   tar -C "$inside" -xf "$roots/$1.tar"
+  # An installer writes this, debootstrap does not.
+  printf '127.0.0.1 localhost %s\n::1 localhost\n' "$(uname -n)" >"$inside/etc/hosts"
 }
 
 # run COMMAND...: there, with /proc, /dev and /dev/shm of its own, which end with the command.
