@@ -22,6 +22,7 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
 Communicator::~Communicator() {
   // What was started is carried to its end; its deadline bounds this.
   if (state_ == nullptr) return;
+  *state_->here = nullptr;
   CallQueue& queue = *state_->queue;
   Progress::instance().end(
       queue, {state_.release(), [](void* state) { delete static_cast<State*>(state); }});

@@ -49,13 +49,9 @@ struct Communicator::State {
   };
   mutable LastOverride last_override;
   RecoveryHistory recovery;
-  /// For what outlives a communicator and asks for it (Prepared): null once it has gone.
+  /// For what outlives a communicator and asks for it (Prepared): null once that has gone, though
+  /// the progress thread may still carry on what was started.
   std::shared_ptr<State*> here = std::make_shared<State*>(this);
-
-  State() = default;
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() { *here = nullptr; }
 
   /// Checks what the user gave. Ok, or kInvalidArgument in one line.
   Status check(const exec::Call& call) const;
