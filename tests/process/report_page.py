@@ -2,18 +2,26 @@
 """tests/process/report_page.py BROWSER PAGE FOLDER: points and clicks in a page of `tutti report` with a real
 mouse, in a headless Chromium, and looks at what the page then shows. The pictures go to FOLDER.
 
-It speaks the DevTools protocol over the browser's pipe, so that it needs no package.
+It speaks the DevTools protocol over the browser's pipe, so that it needs no package. Exit code 77: the browser
+does not start here.
 """
 import base64
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 
+class Gone(Exception):
+    """The browser has ended, or has said nothing for a minute."""
+
+
 class Browser:
+    SILENCE = 60  # Seconds.
+
     def __init__(self, program, folder):
         to_read, self.out = os.pipe()
         self.into, to_write = os.pipe()
@@ -25,8 +33,8 @@ class Browser:
             os.dup2(14, 4)
 
         self.process = subprocess.Popen(
-            [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe",
-             f"--user-data-dir={folder}", "--window-size=1280,1000", "about:blank"],
+            [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+             "--remote-debugging-pipe", f"--user-data-dir={folder}", "--window-size=1280,1000", "about:blank"],
             preexec_fn=descriptors, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
         os.close(to_read)
@@ -39,9 +47,11 @@ class Browser:
 
     def message(self):
         while b"\0" not in self.rest:
-            got = os.read(self.into, 1 << 16)
+            ready, _, _ = select.select([self.into], [], [], self.SILENCE)
+            got = os.read(self.into, 1 << 16) if ready else b""
             if not got:
-                sys.exit("the browser has ended")
+                self.process.kill()
+                raise Gone()
             self.rest += got
         one, self.rest = self.rest.split(b"\0", 1)
         return json.loads(one)
@@ -128,7 +138,10 @@ def named(name):
 def main():
     program, page, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     with tempfile.TemporaryDirectory() as profile:
-        browser = Browser(program, profile)
+        try:
+            browser = Browser(program, profile)
+        except (Gone, OSError):
+            sys.exit(77)
         browser.open(page)
         expect("at first", browser.panel(), "Point at a box or a line")
         browser.picture(folder / "light.png")
