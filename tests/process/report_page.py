@@ -157,6 +157,10 @@ def main():
         if ways != 4:
             sys.exit(f"4 links of the path are to be marked, not {ways}:\n{text}")
         browser.picture(folder / "path.png")
+        for ends, rate in ((("gpu6", "mlx5_6"), "PIX, 48.0 GB/s"), (("mlx5_6", "gpu6"), "PIX, 24.0 GB/s")):
+            for end in ends:  # Its link is narrower towards gpu6.
+                browser.point(named("host0/" + end), click=True)
+            expect("a way and the way back", browser.panel(), " to ".join(ends), rate)
         browser.point(named("host0/mlx5_3"), click=True)  # Begins anew.
         expect("chosen again", browser.panel(), "host0/mlx5_3")
         browser.point('.finding button[data-node="host0/gpu5"]', click=True)

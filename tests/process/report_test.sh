@@ -22,6 +22,7 @@ done <names
 echo "== a sick machine, with a sweep"
 "$tutti" topo export --model hgx-h100 -o healthy.topo
 sed -e '/host0\/gpu3 forward=48/ s/=48/=24/g; /host0\/gpu3 forward/ s/current=32x16/current=32x8/' \
+  -e '/host0\/gpu6 forward=48/ s/forward=48/forward=24/' \
   -e '/^nvlink host0\/gpu5 host0\/nvswitch0 /d' healthy.topo >sick.topo
 "$bin/perf/all_reduce_perf" --ranks 2 -b 8 -e 64K -f 8 -n 5 --bound -J sweep.json >/dev/null
 # A file from elsewhere, whose texts would be markup.
@@ -51,6 +52,12 @@ mistake 2 'nowhere/x.html' -o nowhere/x.html
 mistake 2 'give a file' --from -
 mistake 2 'it can'\''t be read' --sweep missing.json
 mistake 2 'no results are in it' --sweep healthy.topo
+for text in '{"results":[1]}' '{"results":[{"bytes":"8"}]}' '{"results":[]}' \
+  '{"results":[{"bytes":8,"out_of_place":{"time_us":1}}],"collective":7}'; do
+  echo "$text" >odd.json
+  mistake 2 odd.json --sweep odd.json
+done
+mistake 2 -- --ranks --ranks -3
 mistake 2 'hgx-h100' --model hgx-h10O
 [ ! -e x.html ]
 

@@ -18,10 +18,9 @@ using topology::Adjacency;
 using topology::Graph;
 using topology::NodeId;
 using topology::Path;
-using topology::PathClass;
 
-// Paths between every two of so many; of a larger machine, the first ones.
-constexpr std::size_t kMostEnds = 48;
+// The page has the paths between so many nodes; of a larger machine, between the first ones.
+constexpr std::size_t kMostEnds = 32;
 
 std::string link_words(const topology::Link& link) {
   std::string words(to_string(link.kind));
@@ -51,17 +50,15 @@ ordered_json json_of(const Graph& graph, const Path& path) {
   return out;
 }
 
-/// From each end to those behind it in the list: the way back is the same links.
+/// From each end to each other one: a link may be narrower one way than the other.
 ordered_json paths_of(const Graph& graph) {
   std::vector<NodeId> ends = endpoints(graph);
   if (ends.size() > kMostEnds) ends.resize(kMostEnds);
   const Adjacency adjacency(graph);
   auto all = ordered_json::object();
-  for (std::size_t i = 0; i + 1 < ends.size(); ++i) {
-    const std::vector<NodeId> rest(ends.begin() + static_cast<std::ptrdiff_t>(i) + 1, ends.end());
-    for (const Path& path : topology::best_paths(graph, adjacency, ends[i], rest)) {
-      if (path.type != PathClass::kNone && !path.edges.empty())
-        all[graph[path.from].name][graph[path.to].name] = json_of(graph, path);
+  for (const NodeId from : ends) {
+    for (const Path& path : topology::best_paths(graph, adjacency, from, ends)) {
+      if (!path.edges.empty()) all[graph[from].name][graph[path.to].name] = json_of(graph, path);
     }
   }
   return all;

@@ -11,11 +11,11 @@
 
 namespace tutti::tools {
 
-/// A way that a call of a size would go.
+/// What is chosen for a message of so many bytes.
 struct Choice {
   std::size_t bytes = 0;
   std::string way;  // "weighted over simple in 4 lanes".
-  double us = 0, busbw = 0, bound_us = 0;
+  double us = 0, bound_us = 0;
 };
 
 /// What no algorithm can beat.
@@ -30,7 +30,7 @@ struct Sweep {
   std::string chart, file, command;
 };
 
-/// All that a page shows. What could not be had has its reason in place of it.
+/// All that a page shows. `no_bounds` and `no_choices` say why there are none; empty: there are.
 struct Page {
   std::string title;
   std::vector<std::pair<std::string, std::string>> facts;

@@ -1,5 +1,6 @@
 "use strict";
-// What the page's picture and tables do. All that is shown comes from the element #data, as text.
+// How the page's picture and tables answer. What they show comes from the picture's titles and from the
+// element #data, and goes into the page as text, never as markup.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const panel = document.getElementById("panel");
@@ -61,11 +62,7 @@
     if (chosen.length === 2) markPath(...chosen);
     settle();
   };
-  const pathOf = (from, to) => {
-    const there = data.paths[from]?.[to], back = data.paths[to]?.[from];
-    if (there) return there;
-    return back && { ...back, links: [...back.links].reverse(), nodes: [...back.nodes].reverse() };
-  };
+  const pathOf = (from, to) => data.paths[from]?.[to];
   const markPath = (from, to) => {
     const path = pathOf(from, to);
     if (path) path.nodes.slice(1).forEach((node, i) => mark(link(path.nodes[i], node), "way"));

@@ -110,8 +110,7 @@ Status add_choices(const Report& options, Page& page) {
     std::string way = first.value("algorithm", "");
     if (first.contains("protocol")) way += " over " + first.value("protocol", "");
     if (first.value("lanes", 1) > 1) way += fmt::format(" in {} lanes", first.value("lanes", 1));
-    page.choices.push_back({bytes, way, first.value("us", 0.0), first.value("busbw", 0.0),
-                            answer.value("bound_us", 0.0)});
+    page.choices.push_back({bytes, way, first.value("us", 0.0), answer.value("bound_us", 0.0)});
   }
   return ok();
 }
@@ -133,13 +132,9 @@ Status add_timeline(const Report& options, Page& page) {
   return said ? ok() : Status(std::move(said.error()));
 }
 
-/// A sweep as `-J` of the perf commands writes it.
-Result<Sweep> read_sweep(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return invalid("--sweep {}: it can't be read", path);
-  const json all = json::parse(file, nullptr, false);
-  if (!all.is_object() || !all.contains("results") || !all["results"].is_array())
-    return invalid("--sweep {}: no results are in it; all_reduce_perf -J FILE writes some", path);
+/// A sweep as `-J` of the perf commands writes it. Throws json::exception where a member has
+/// another type than there.
+Result<Sweep> sweep_of(const json& all, const std::string& path) {
   perf::Curve apart{"out of place", {}}, in_place{"in place", {}}, bound{"bound", {}, true};
   for (const json& line : all["results"]) {
     const double bytes = line.value("bytes", 0.0), bound_us = line.value("bound_us", 0.0);
@@ -161,6 +156,19 @@ Result<Sweep> read_sweep(const std::string& path) {
       fmt::format("{}, {} ranks, {}", all.value("collective", "?"), all.value("ranks", 0),
                   all.value("registered", false) ? "buffers that peers can map" : "plain buffers");
   return Sweep{perf::chart(title, curves, false), path, all.value("command", "")};
+}
+
+Result<Sweep> read_sweep(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return invalid("--sweep {}: it can't be read", path);
+  const json all = json::parse(file, nullptr, false);
+  if (!all.is_object() || !all.contains("results") || !all["results"].is_array())
+    return invalid("--sweep {}: no results are in it; all_reduce_perf -J FILE writes some", path);
+  try {
+    return sweep_of(all, path);
+  } catch (const json::exception&) {
+    return invalid("--sweep {}: its results are not such as all_reduce_perf -J FILE writes", path);
+  }
 }
 
 Result<int> report(const Report& options) {
@@ -212,7 +220,8 @@ void define_report(const perf::Command& app, int& exit_code) {
       app.add_subcommand("report", "A machine as one page of HTML, to be sent to a colleague");
   command.add_option("-o,--output", options->output, "The page (machine.html)").type_name("FILE");
   add_source_options(command, options->source);
-  command.add_option("--ranks", options->ranks, "So many ranks choose; default: all GPUs, or CPUs");
+  command.add_option("--ranks", options->ranks, "So many ranks choose; default: all GPUs, or CPUs")
+      .check(perf::range(1, 4096));
   command
       .add_option("--sweep", options->sweeps,
                   "What a sweep measured: all_reduce_perf --bound -J FILE; again for each file")
