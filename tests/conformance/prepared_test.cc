@@ -13,13 +13,7 @@ namespace {
 
 Case any_case(std::mt19937_64& random, int ranks) {
   constexpr std::size_t kCounts[] = {0, 1, 2, 7, 40, 700, 9000};
-  Case test;
-  test.collective = static_cast<Collective>(random() % kCollectiveCount);
-  test.type = random() % 2 == 0 ? DataType::kFloat32 : DataType::kUint8;
-  test.op = random() % 4 == 0 ? ReduceOp::kPreMulSum : ReduceOp::kSum;
-  test.ranks = ranks;
-  test.count = kCounts[random() % std::size(kCounts)];
-  test.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  Case test = draw_case(random, ranks, kCounts);
   test.mapped = random() % 4 == 0;
   if (random() % 8 == 0) test.algorithm = "packet";
   if (test.type == DataType::kFloat32 && random() % 8 == 0)

@@ -11,14 +11,7 @@ namespace {
 /// A call that fits lines, or a packet in a slot.
 Case small_case(std::mt19937_64& random, int ranks) {
   constexpr std::size_t kCounts[] = {1, 2, 3, 7, 13, 14, 15, 40, 64, 150};
-  Case test;
-  test.collective = static_cast<Collective>(random() % kCollectiveCount);
-  test.type = random() % 2 == 0 ? DataType::kFloat32 : DataType::kUint8;
-  test.op = random() % 4 == 0 ? ReduceOp::kPreMulSum : ReduceOp::kSum;
-  test.ranks = ranks;
-  test.count = kCounts[random() % std::size(kCounts)];
-  test.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
-  return test;
+  return draw_case(random, ranks, kCounts);
 }
 
 TEST_CASE("small calls in a row give the reference's bits, wherever their buffers are") {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -245,6 +246,18 @@ inline std::string run_case(Communicator& comm, const Case& test, std::uint64_t 
       test.in_place || mine.empty() || !has_input || std::memcmp(in, mine.data(), mine.size()) == 0;
   return input_kept ? ""
                     : test.to_string() + ": rank " + std::to_string(me) + "'s input was changed";
+}
+
+/// A case of any collective, with one of these counts.
+inline Case draw_case(std::mt19937_64& random, int ranks, std::span<const std::size_t> counts) {
+  Case test;
+  test.collective = static_cast<Collective>(random() % kCollectiveCount);
+  test.type = random() % 2 == 0 ? DataType::kFloat32 : DataType::kUint8;
+  test.op = random() % 4 == 0 ? ReduceOp::kPreMulSum : ReduceOp::kSum;
+  test.ranks = ranks;
+  test.count = counts[random() % counts.size()];
+  test.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  return test;
 }
 
 /// Runs `body(comm)` on every rank, each on a thread of its own; returns the first complaint.
