@@ -454,9 +454,8 @@ Result<Communicator> Communicator::split(int color, int key) try {
     return found;
   };
   auto state = walled("split", [&] {
-    return make_state({me, static_cast<int>(all.size()), settings, state_->devices, state_.get(),
-                       look, nullptr, state_->origin()},
-                      through);
+    return make_state(
+        {me, static_cast<int>(all.size()), settings, state_->devices, state_.get(), look}, through);
   });
   // Colors that go by another transport may have more to exchange: all end together.
   for (bool all_done = false; !all_done;) {

@@ -59,7 +59,9 @@ JoinInfo introduce(const CommunicatorConfig& comm_config, std::uint64_t plans) {
     mine.topology = topology_source(comm_config.settings, comm_config.rank_count);
   // relaxed: only the numbers matter, and that they differ.
   mine.serial = begun.fetch_add(1, std::memory_order_relaxed) + 1;
-  mine.origin = comm_config.origin != 0 ? comm_config.origin : mine.serial;
+  const std::uint64_t before =
+      comm_config.parent != nullptr ? comm_config.parent->origin() : comm_config.origin;
+  mine.origin = before != 0 ? before : mine.serial;
   const Rendezvous* const rendezvous = comm_config.rendezvous;
   mine.keeps_store = rendezvous != nullptr && rendezvous->kept_here() ? 1 : 0;
   mine.peer = this_process();

@@ -23,7 +23,7 @@ void keep(const std::size_t*& list, std::size_t ranks, std::vector<std::size_t>&
   list = copy.data();
 }
 
-Error of_none(const char* what) { return {Code::kInvalidArgument, what}; }
+Error refused(const char* what) { return {Code::kInvalidArgument, what}; }
 
 }  // namespace
 
@@ -51,10 +51,10 @@ Result<Prepared> Communicator::prepare(const Request& request) {
 
 Status Prepared::run() {
   if (parts_ == nullptr) [[unlikely]]
-    return of_none("run: this prepared call was moved from; run the one it became");
+    return refused("run: this prepared call was moved from; run the one it became");
   Communicator::State* const state = *parts_->communicator;
   if (state == nullptr) [[unlikely]]
-    return of_none("run: the communicator of this prepared call has gone");
+    return refused("run: the communicator of this prepared call has gone");
   if (parts_->has_buffers) [[likely]]
     return state->run(parts_->call, parts_->word);
   return state->run(parts_->call);
@@ -62,9 +62,9 @@ Status Prepared::run() {
 
 Result<Work> Prepared::start() {
   if (parts_ == nullptr)
-    return of_none("start: this prepared call was moved from; start the one it became");
+    return refused("start: this prepared call was moved from; start the one it became");
   Communicator::State* const state = *parts_->communicator;
-  if (state == nullptr) return of_none("start: the communicator of this prepared call has gone");
+  if (state == nullptr) return refused("start: the communicator of this prepared call has gone");
   return state->start(parts_->call);
 }
 

@@ -40,7 +40,7 @@ Status shrink_to(const Communicator::State& whole, const Recovery::Attempt& atte
   const std::vector<int> ranks(attempt.members.begin(), attempt.members.end());
   const Settings settings = settings_of_part(whole.settings, ranks);
   TUTTI_TRY(auto state, make_state({attempt.me, static_cast<int>(ranks.size()), settings,
-                                    whole.devices, &whole, attempt.look, nullptr, whole.origin()},
+                                    whole.devices, &whole, attempt.look},
                                    attempt.exchange));
   TUTTI_RETURN_IF_ERROR(take(std::move(state)));
   made = {{}, completed};

@@ -176,7 +176,7 @@ struct CommunicatorConfig {
   const Communicator::State* parent = nullptr;  // The one it is split from.
   std::function<Status()> look = nullptr;       // As Opening's.
   Rendezvous* rendezvous = nullptr;             // Where the ranks meet; null: over a communicator.
-  std::uint64_t origin = 0;  // State::origin of a rank that has a parent, or grows; 0: a new one.
+  std::uint64_t origin = 0;  // Without a parent: State::origin of a rank that grows; 0: a new one.
 };
 
 /// The settings of a part, whose ranks keep their weights; by rank of the part, the rank in the
