@@ -11,11 +11,12 @@
 // time.
 //
 // Buffers: any alignment. A buffer that a rank does not have (the input of a broadcast or scatter,
-// the output of a reduce or gather, but at the root) may be null. In place means: input and output
-// of the same number of blocks are equal (all-reduce, broadcast, reduce, all-to-all); else the
-// smaller is the rank's own block of the larger (all-gather, gather: input == output + rank * count
-// elements; reduce-scatter, scatter: output == input + rank * count elements). Any other overlap is
-// an error of the caller. A count of 0 is legal and synchronises nothing.
+// the output of a reduce or gather, but at the root; rank 0's output of an exclusive scan) may be
+// null, and is left as it is. In place means: input and output of the same number of blocks are
+// equal (all-reduce, broadcast, reduce, all-to-all, scans); else the smaller is the rank's own
+// block of the larger (all-gather, gather: input == output + rank * count elements; reduce-scatter,
+// scatter: output == input + rank * count elements). Any other overlap is an error of the caller. A
+// count of 0 is legal and synchronises nothing.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -192,6 +193,17 @@ class TUTTI_API Communicator {
   Status all_to_all(const void* input, void* output, std::size_t count, DataType type) {
     return call(Collective::kAllToAll, input, output, count, type);
   }
+  /// Over the ranks 0 ... this one: the last rank's result is the all-reduce's. kAvg divides by the
+  /// rank count on every rank.
+  Status scan(const void* input, void* output, std::size_t count, DataType type,
+              Reduction reduction) {
+    return call(Collective::kScan, input, output, count, type, reduction);
+  }
+  /// Over the ranks below this one; rank 0 gets nothing.
+  Status exclusive_scan(const void* input, void* output, std::size_t count, DataType type,
+                        Reduction reduction) {
+    return call(Collective::kExclusiveScan, input, output, count, type, reduction);
+  }
 
   // The same with blocks of different sizes, see Blocks. In all-gather and reduce-scatter all ranks
   // know all sizes, and this rank's own is counts[rank]. The lists are read before the call
@@ -261,6 +273,14 @@ class TUTTI_API Communicator {
   }
   Result<Work> start_all_to_all(const void* input, void* output, std::size_t count, DataType type) {
     return start(Collective::kAllToAll, input, output, count, type);
+  }
+  Result<Work> start_scan(const void* input, void* output, std::size_t count, DataType type,
+                          Reduction reduction) {
+    return start(Collective::kScan, input, output, count, type, reduction);
+  }
+  Result<Work> start_exclusive_scan(const void* input, void* output, std::size_t count,
+                                    DataType type, Reduction reduction) {
+    return start(Collective::kExclusiveScan, input, output, count, type, reduction);
   }
   /// Any, also with blocks of different sizes; their lists are copied.
   Result<Work> start(const Request& request);

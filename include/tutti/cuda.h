@@ -168,6 +168,13 @@ TUTTI_API tutti_result_t tutti_scatter_on_stream(tutti_device_comm_t comm, const
 TUTTI_API tutti_result_t tutti_all_to_all_on_stream(tutti_device_comm_t comm, const void* input,
                                                     void* output, size_t count,
                                                     tutti_data_type_t type, void* stream);
+TUTTI_API tutti_result_t tutti_scan_on_stream(tutti_device_comm_t comm, const void* input,
+                                              void* output, size_t count, tutti_data_type_t type,
+                                              tutti_op_t op, void* stream);
+TUTTI_API tutti_result_t tutti_exclusive_scan_on_stream(tutti_device_comm_t comm, const void* input,
+                                                        void* output, size_t count,
+                                                        tutti_data_type_t type, tutti_op_t op,
+                                                        void* stream);
 
 /* As tutti_all_gather_v and tutti_all_to_all_v; counts that ranks of a host don't agree on
  * end in TUTTI_MISMATCH, between hosts perhaps only in TUTTI_TIMEOUT. The lists are of the host,

@@ -13,10 +13,10 @@
  *             freed, or was never one, is undefined.
  * Shapes      Counts are in elements, sizes in bytes, times in milliseconds. A count of 0 is legal
  *             (buffers may then be null) and synchronises nothing.
- * Buffers     Host memory, any alignment. In place means: all-reduce, broadcast, reduce and
- *             all-to-all, output == input; all-gather and gather, input == output + rank * count
- *             elements; reduce-scatter and scatter, output == input + rank * count elements. Any
- *             other overlap is undefined.
+ * Buffers     Host memory, any alignment. In place means: all-reduce, broadcast, reduce,
+ *             all-to-all and scans, output == input; all-gather and gather, input == output + rank
+ *             * count elements; reduce-scatter and scatter, output == input + rank * count
+ *             elements. Any other overlap is undefined.
  * Threads     Different communicators: any threads at once. One communicator: any thread, one call
  *             at a time, in the same order on every rank. tutti_comm_abort: any thread, any time.
  * Deadlines   No call waits for ever: TUTTI_TIMEOUT_MS (60000) bounds each one.
@@ -220,7 +220,7 @@ TUTTI_API tutti_result_t tutti_comm_describe(tutti_comm_t comm, char* text, size
  * that came late. */
 typedef struct {
   unsigned long long all_reduces, reduce_scatters, all_gathers, broadcasts, reduces, gathers,
-      scatters, all_to_alls, barriers, messages;
+      scatters, all_to_alls, scans, exclusive_scans, barriers, messages;
   unsigned long long collective_bytes, message_bytes;
   double age_ms, calls_ms, waits_ms;
   int slowest_rank;                 /* For which this rank waited longest; -1: for none. */
@@ -318,6 +318,16 @@ TUTTI_API tutti_result_t tutti_scatter(tutti_comm_t comm, const void* input, voi
 TUTTI_API tutti_result_t tutti_all_to_all(tutti_comm_t comm, const void* input, void* output,
                                           size_t count, tutti_data_type_t type);
 
+/* output[i] = op over the ranks 0 ... rank of input[i], i < count: the last rank's is what an
+ * all-reduce gives. TUTTI_AVG divides by the rank count on every rank. */
+TUTTI_API tutti_result_t tutti_scan(tutti_comm_t comm, const void* input, void* output,
+                                    size_t count, tutti_data_type_t type, tutti_op_t op);
+
+/* The same over the ranks 0 ... rank - 1. Rank 0 gets nothing: its output is left as it is, and may
+ * be NULL. */
+TUTTI_API tutti_result_t tutti_exclusive_scan(tutti_comm_t comm, const void* input, void* output,
+                                              size_t count, tutti_data_type_t type, tutti_op_t op);
+
 /* Returns once every rank has called it. */
 TUTTI_API tutti_result_t tutti_barrier(tutti_comm_t comm);
 
@@ -364,64 +374,13 @@ TUTTI_API tutti_result_t tutti_start_scatter(tutti_comm_t comm, const void* inpu
 TUTTI_API tutti_result_t tutti_start_all_to_all(tutti_comm_t comm, const void* input, void* output,
                                                 size_t count, tutti_data_type_t type,
                                                 tutti_work_t* work);
-
-/* ---- Blocks of different sizes ----------------------------------------------------------------
- * Counts and offsets have a number for each rank, in elements; offsets count from the start of the
- * buffer and may be NULL: then the blocks follow one another. Both ends of a block have to give it
- * the same count, else all ranks get TUTTI_MISMATCH. The lists are read before the call returns. */
-
-/* Rank r gives counts[r] elements, which become output[offsets[r] ...]. The same counts on every
- * rank. In place: input == output + offsets[rank]. */
-TUTTI_API tutti_result_t tutti_all_gather_v(tutti_comm_t comm, const void* input, void* output,
-                                            const size_t* counts, const size_t* offsets,
-                                            tutti_data_type_t type);
-TUTTI_API tutti_result_t tutti_start_all_gather_v(tutti_comm_t comm, const void* input,
-                                                  void* output, const size_t* counts,
-                                                  const size_t* offsets, tutti_data_type_t type,
-                                                  tutti_work_t* work);
-
-/* output[i] = op over all ranks of input[offsets[rank] + i], i < counts[rank]. The same counts on
- * every rank. In place: output == input + offsets[rank]. */
-TUTTI_API tutti_result_t tutti_reduce_scatter_v(tutti_comm_t comm, const void* input, void* output,
-                                                const size_t* counts, const size_t* offsets,
-                                                tutti_data_type_t type, tutti_op_t op);
-TUTTI_API tutti_result_t tutti_start_reduce_scatter_v(tutti_comm_t comm, const void* input,
-                                                      void* output, const size_t* counts,
-                                                      const size_t* offsets, tutti_data_type_t type,
-                                                      tutti_op_t op, tutti_work_t* work);
-
-/* Sends input[input_offsets[r] ...] to every rank r, input_counts[r] elements, and puts what comes
- * from it at output[output_offsets[r]], output_counts[r] elements. Never in place. */
-TUTTI_API tutti_result_t tutti_all_to_all_v(tutti_comm_t comm, const void* input,
-                                            const size_t* input_counts, const size_t* input_offsets,
-                                            void* output, const size_t* output_counts,
-                                            const size_t* output_offsets, tutti_data_type_t type);
-TUTTI_API tutti_result_t tutti_start_all_to_all_v(tutti_comm_t comm, const void* input,
-                                                  const size_t* input_counts,
-                                                  const size_t* input_offsets, void* output,
-                                                  const size_t* output_counts,
-                                                  const size_t* output_offsets,
-                                                  tutti_data_type_t type, tutti_work_t* work);
-
-/* Every rank gives `count` elements; at the root, those of rank r are counts[r] and become
- * output[offsets[r] ...]. The others may pass NULL for output, counts and offsets. */
-TUTTI_API tutti_result_t tutti_gather_v(tutti_comm_t comm, const void* input, size_t count,
-                                        void* output, const size_t* counts, const size_t* offsets,
-                                        tutti_data_type_t type, int root);
-TUTTI_API tutti_result_t tutti_start_gather_v(tutti_comm_t comm, const void* input, size_t count,
-                                              void* output, const size_t* counts,
-                                              const size_t* offsets, tutti_data_type_t type,
-                                              int root, tutti_work_t* work);
-
-/* Every rank gets `count` elements; at the root, those of rank r are counts[r], from
- * input[offsets[r]] on. The others may pass NULL for input, counts and offsets. */
-TUTTI_API tutti_result_t tutti_scatter_v(tutti_comm_t comm, const void* input, const size_t* counts,
-                                         const size_t* offsets, void* output, size_t count,
-                                         tutti_data_type_t type, int root);
-TUTTI_API tutti_result_t tutti_start_scatter_v(tutti_comm_t comm, const void* input,
-                                               const size_t* counts, const size_t* offsets,
-                                               void* output, size_t count, tutti_data_type_t type,
-                                               int root, tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_scan(tutti_comm_t comm, const void* input, void* output,
+                                          size_t count, tutti_data_type_t type, tutti_op_t op,
+                                          tutti_work_t* work);
+TUTTI_API tutti_result_t tutti_start_exclusive_scan(tutti_comm_t comm, const void* input,
+                                                    void* output, size_t count,
+                                                    tutti_data_type_t type, tutti_op_t op,
+                                                    tutti_work_t* work);
 
 /* ---- Messages ---------------------------------------------------------------------------------
  * From one rank to another. Both ends name the same count and type, else TUTTI_MISMATCH on all
@@ -489,4 +448,5 @@ TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);
 
 /* NOLINTEND(modernize-*) */
 #include "tutti/tutti_options.h" /* IWYU pragma: export */
+#include "tutti/tutti_vectors.h" /* IWYU pragma: export */
 #endif

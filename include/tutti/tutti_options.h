@@ -63,7 +63,9 @@ enum {
   TUTTI_REDUCE = 4,
   TUTTI_GATHER = 5,
   TUTTI_SCATTER = 6,
-  TUTTI_ALL_TO_ALL = 7
+  TUTTI_ALL_TO_ALL = 7,
+  TUTTI_SCAN = 8,
+  TUTTI_EXCLUSIVE_SCAN = 9
 };
 
 /* A collective; tutti.h has a function for each that says what the members mean. */

@@ -74,7 +74,7 @@ inline Error sizes_differ(const Communicator& comm, std::string_view call, std::
 /// Blocks of a buffer of this collective, on this rank: 0: it has none.
 inline std::size_t blocks(const Communicator& comm, Collective collective, bool input, Rank root) {
   const CollectiveTraits traits = traits_of(collective);
-  if ((input ? traits.root_input : traits.root_output) && comm.rank() != root) return 0;
+  if (!(input ? has_input : has_output)(collective, comm.rank().value, root.value)) return 0;
   const bool each = input ? traits.input_each : traits.output_each;
   return each ? static_cast<std::size_t>(comm.rank_count()) : 1;
 }
@@ -205,6 +205,27 @@ requires Buffers<In, Out> && Lasting<In, Out> Result<Work> start_all_to_all(Comm
                                                                             In&& input,
                                                                             Out&& output) {
   return detail::start(comm, Collective::kAllToAll, input, output);
+}
+template <class In, class Out>
+requires Buffers<In, Out> Status scan(Communicator& comm, const In& input, Out&& output,
+                                      Reduction reduction) {
+  return detail::call(comm, Collective::kScan, input, output, reduction);
+}
+template <class In, class Out>
+requires Buffers<In, Out> && Lasting<In, Out> Result<Work> start_scan(Communicator& comm,
+                                                                      In&& input, Out&& output,
+                                                                      Reduction reduction) {
+  return detail::start(comm, Collective::kScan, input, output, reduction);
+}
+template <class In, class Out>
+requires Buffers<In, Out> Status exclusive_scan(Communicator& comm, const In& input, Out&& output,
+                                                Reduction reduction) {
+  return detail::call(comm, Collective::kExclusiveScan, input, output, reduction);
+}
+template <class In, class Out>
+requires Buffers<In, Out> && Lasting<In, Out> Result<Work> start_exclusive_scan(
+    Communicator& comm, In&& input, Out&& output, Reduction reduction) {
+  return detail::start(comm, Collective::kExclusiveScan, input, output, reduction);
 }
 
 // In place.

@@ -35,7 +35,8 @@ enum class ReduceOp : std::uint8_t {
 
 /// The collectives; the list is `collectives.def`. Inputs and outputs consist of blocks of `count`
 /// elements: one, or one for each rank. In a rooted collective only the root has an input, or only
-/// the root gets an output.
+/// the root gets an output. In a scan rank r's result is that of ranks 0 ... r; in an exclusive one
+/// of ranks 0 ... r - 1, and rank 0 gets no output.
 enum class Collective : std::uint8_t {
 #define TUTTI_COLLECTIVE(enumerator, ...) enumerator,
 #include "tutti/collectives.def"
@@ -119,23 +120,27 @@ constexpr bool is_bitwise(ReduceOp op) {
   return op == ReduceOp::kAnd || op == ReduceOp::kOr || op == ReduceOp::kXor;
 }
 
+/// Whose contributions a result adds up, see collectives.def.
+enum class Summed : std::uint8_t { kNone, kAll, kUpTo, kBelow };
+
 /// What a collective reads and writes, see collectives.def.
 struct CollectiveTraits {
-  bool reduces;
+  Summed summed;
   bool root_input;   // Only the root has an input.
   bool input_each;   // An input has a block for each rank.
   bool root_output;  // Only the root gets an output.
   bool output_each;  // An output has a block for each rank.
+  constexpr bool reduces() const { return summed != Summed::kNone; }
 };
 namespace detail {
 
 constexpr bool kEvery = false, kRoot = true, kOne = false, kEach = true;
 inline constexpr CollectiveTraits kTraits[] = {
-#define TUTTI_COLLECTIVE(enumerator, text, reduces, from, input, to, output) \
-  {reduces, from, input, to, output},
+#define TUTTI_COLLECTIVE(enumerator, text, summed, from, input, to, output) \
+  {Summed::summed, from, input, to, output},
 #include "tutti/collectives.def"
 #undef TUTTI_COLLECTIVE
-    {kEvery, kOne, kRoot, kEach, false}};
+    {Summed::kNone, kEvery, kOne, kEvery, kOne}};
 
 }  // namespace detail
 /// By a table: a switch's jump takes 10 ns on CPUs that may not predict it (Spectre, IBRS).
@@ -145,10 +150,28 @@ constexpr CollectiveTraits traits_of(Collective collective) {
   return detail::kTraits[index < kCount ? index : kCount];
 }
 
-constexpr bool reduces(Collective collective) { return traits_of(collective).reduces; }
+constexpr bool reduces(Collective collective) { return traits_of(collective).reduces(); }
+/// Each rank gets a result of its own: of the ranks up to it, or below it.
+constexpr bool is_scan(Collective collective) {
+  const Summed summed = traits_of(collective).summed;
+  return summed == Summed::kUpTo || summed == Summed::kBelow;
+}
+/// A result of `rank`, where something is reduced, is that of so many ranks: the first ones.
+constexpr int summed_ranks(Collective collective, int rank, int rank_count) {
+  const Summed summed = traits_of(collective).summed;
+  return summed == Summed::kUpTo ? rank + 1 : summed == Summed::kBelow ? rank : rank_count;
+}
 /// One rank is unlike the others.
 constexpr bool has_root(Collective collective) {
   return traits_of(collective).root_input || traits_of(collective).root_output;
+}
+/// Whether a rank has an input, and whether it gets an output. `root` counts in rooted collectives.
+constexpr bool has_input(Collective collective, int rank, int root) {
+  return !traits_of(collective).root_input || rank == root;
+}
+constexpr bool has_output(Collective collective, int rank, int root) {
+  const CollectiveTraits traits = traits_of(collective);
+  return traits.root_output ? rank == root : rank > 0 || traits.summed != Summed::kBelow;
 }
 
 /// The type in which partial sums of `type` are held and travel: float32 for the 16- and 8-bit

@@ -172,10 +172,10 @@ class WireBody {
  private:
   /// Whether the step computes nothing.
   TUTTI_DEVICE bool is_copy() const {
-    bool partial = work_.source_count != 1 || work_.source(0).form == Form::kPartial;
-    for (unsigned t = 0; t < work_.target_count; ++t)
-      partial |= work_.target(t).form == Form::kPartial;
-    return !partial;
+    const Form form = work_.source(0).form;
+    bool differs = work_.source_count != 1 || form == Form::kPartial;
+    for (unsigned t = 0; t < work_.target_count; ++t) differs |= work_.target(t).form != form;
+    return !differs;
   }
 
   TUTTI_DEVICE void copy(const Position& position) const {

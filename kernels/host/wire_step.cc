@@ -144,9 +144,10 @@ class Part {
 
 /// Whether a step computes nothing.
 bool copies(const WireStep& step) {
-  const auto is_partial = [](const auto& at) { return at.form == Form::kPartial; };
-  return step.sources.size() == 1 && !is_partial(step.sources[0]) &&
-         std::none_of(step.targets.begin(), step.targets.end(), is_partial);
+  const Form form = step.sources[0].form;
+  return step.sources.size() == 1 && form != Form::kPartial &&
+         std::all_of(step.targets.begin(), step.targets.end(),
+                     [form](const auto& to) { return to.form == form; });
 }
 
 }  // namespace

@@ -15,15 +15,16 @@ enum { kMostWarmCalls = 16, kWarmUs = 20000 };
 // The inputs and outputs of a collective, as in collectives.def.
 typedef struct Traits {
   const char* name;
-  int reduces, root_input, input_each, root_output, output_each;
+  enum { kNone, kAll, kUpTo, kBelow } summed;
+  int root_input, input_each, root_output, output_each;
 } Traits;
-enum { kEvery = 0, kRoot = 1, kOne = 0, kEach = 1, false = 0, true = 1 };
+enum { kEvery = 0, kRoot = 1, kOne = 0, kEach = 1 };
 static const Traits kTraits[] = {
-#define TUTTI_COLLECTIVE(enumerator, name, reduces, from, input, to, output) \
-  {name, reduces, from, input, to, output},
+#define TUTTI_COLLECTIVE(enumerator, name, summed, from, input, to, output) \
+  {name, summed, from, input, to, output},
 #include "tutti/collectives.def"
 #undef TUTTI_COLLECTIVE
-    {"barrier", false, kEvery, kOne, kEvery, kOne}};
+    {"barrier", kNone, kEvery, kOne, kEvery, kOne}};
 enum { kTraitCount = sizeof kTraits / sizeof kTraits[0] };
 
 // A collective's result by two others; the first takes the input, the second what the first gave.
@@ -209,14 +210,18 @@ static int verify_block(const Test* test, size_t block, float first, float place
 static int verify(const Test* test) {
   const Traits* traits = test->traits;
   const LoopPeer* peer = test->peer;
-  if (traits->root_output && peer->rank != 0) return 0;
+  const int first_gets_none = traits->summed == kBelow;
+  if (traits->root_output ? peer->rank != 0 : first_gets_none && peer->rank == 0) return 0;
   // The block of a rank's input that is meant for this rank.
   const size_t mine = traits->input_each ? (size_t)peer->rank : 0;
   if (peer->copies) return verify_block(test, 0, base(peer->rank, 0), 1);
-  if (traits->reduces) {
+  if (traits->summed != kNone) {
+    const int summed = traits->summed == kAll    ? peer->rank_count
+                       : traits->summed == kUpTo ? peer->rank + 1
+                                                 : peer->rank;
     float sum = 0;
-    for (int rank = 0; rank < peer->rank_count; ++rank) sum += base(rank, mine);
-    return verify_block(test, 0, sum, (float)peer->rank_count);
+    for (int rank = 0; rank < summed; ++rank) sum += base(rank, mine);
+    return verify_block(test, 0, sum, (float)summed);
   }
   int failure = 0;
   for (size_t block = 0; block < blocks(test, traits->output_each) && failure == 0; ++block) {

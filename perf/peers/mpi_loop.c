@@ -22,6 +22,8 @@ static int call(void* context, const LoopCall* call) {
     case kGather: return MPI_Gather(in, n, MPI_FLOAT, out, n, MPI_FLOAT, 0, world);
     case kScatter: return MPI_Scatter(in, n, MPI_FLOAT, out, n, MPI_FLOAT, 0, world);
     case kAllToAll: return MPI_Alltoall(in, n, MPI_FLOAT, out, n, MPI_FLOAT, world);
+    case kScan: return MPI_Scan(in, out, n, MPI_FLOAT, MPI_SUM, world);
+    case kExclusiveScan: return MPI_Exscan(in, out, n, MPI_FLOAT, MPI_SUM, world);
     case kBarrier: return MPI_Barrier(world);
     default: return loop_not_there(PEER_NAME, call->collective);
   }

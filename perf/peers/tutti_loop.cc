@@ -47,6 +47,9 @@ int call(void* context, const LoopCall* call) {
     case kGather: return outcome(communicator.gather(input, output, count, kType, kRoot));
     case kScatter: return outcome(communicator.scatter(input, output, count, kType, kRoot));
     case kAllToAll: return outcome(communicator.all_to_all(input, output, count, kType));
+    case kScan: return outcome(communicator.scan(input, output, count, kType, {}));
+    case kExclusiveScan:
+      return outcome(communicator.exclusive_scan(input, output, count, kType, {}));
     case kBarrier: return outcome(communicator.barrier());
   }
   return 1;

@@ -88,11 +88,11 @@ double wrapped(DataType type, double value) {
   return static_cast<double>(negative ? low - (std::int64_t{1} << bits) : low);
 }
 
-/// The exact reduction at an index of the inputs.
-double reduction(const Shape& shape, std::uint64_t seed, std::size_t index) {
+/// The exact reduction at an index of the inputs, of the first `summed` ranks.
+double reduction(const Shape& shape, int summed, std::uint64_t seed, std::size_t index) {
   double value = contribution(shape, seed, 0, index);
   if (shape.op == ReduceOp::kPreMulSum) value *= scale_of(0);
-  for (int rank = 1; rank < shape.ranks; ++rank) {
+  for (int rank = 1; rank < summed; ++rank) {
     const double next = contribution(shape, seed, rank, index);
     const auto a = static_cast<std::int64_t>(value), b = static_cast<std::int64_t>(next);
     switch (shape.op) {
@@ -139,7 +139,7 @@ void expect_block(const Shape& shape, Check check, int rank, std::uint64_t seed,
   const std::size_t element = size_of(shape.type);
   const CollectiveTraits mine = traits_of(shape.collective);
   const std::size_t own = static_cast<std::size_t>(rank) * shape.count;
-  if (!mine.reduces) {
+  if (!mine.reduces()) {
     const std::size_t offset = mine.input_each ? own : 0;
     for (std::size_t i = 0; i < count; ++i) {  // A block at a time may span two ranks' parts.
       const int from = mine.root_input ? shape.root : static_cast<int>((first + i) / shape.count);
@@ -148,17 +148,18 @@ void expect_block(const Shape& shape, Check check, int rank, std::uint64_t seed,
     return;
   }
   const std::size_t start = first + (mine.input_each ? own : 0);
+  const int summed = summed_ranks(shape.collective, rank, shape.ranks);
   if (check != Check::kBits) {
     const Encoder encode(shape.type);
     for (std::size_t i = 0; i < count; ++i)
-      encode(reduction(shape, seed, start + i), to + i * element);
+      encode(reduction(shape, summed, seed, start + i), to + i * element);
     return;
   }
   const bool scaled = shape.op == ReduceOp::kPreMulSum;
   const std::size_t wide = element_bytes(shape.type, scaled ? Form::kPartial : Form::kContribution);
-  std::vector<std::vector<std::byte>> inputs(static_cast<std::size_t>(shape.ranks));
+  std::vector<std::vector<std::byte>> inputs(static_cast<std::size_t>(summed));
   std::vector<kernels::Source> sources;
-  for (int r = 0; r < shape.ranks; ++r) {
+  for (int r = 0; r < summed; ++r) {
     auto& input = inputs[static_cast<std::size_t>(r)];
     input.resize(count * std::max(wide, element));
     fill_block(shape, check, r, seed, start, count, input.data());
@@ -187,7 +188,7 @@ void fill(const Shape& shape, Check check, int rank, std::uint64_t seed, std::by
 
 std::size_t count_wrong(const Shape& shape, Check check, int rank, std::uint64_t seed,
                         const std::byte* output) {
-  if (traits_of(shape.collective).root_output && rank != shape.root) return 0;
+  if (!has_output(shape.collective, rank, shape.root)) return 0;
   const std::size_t element = size_of(shape.type), total = shape.output_elements();
   std::vector<std::byte> expected(kBlock * element);
   std::size_t wrong = 0;
@@ -211,7 +212,7 @@ Deviation deviation_of(const Shape& shape, const Wire& wire, int rank, std::uint
   const double values = factor * static_cast<double>(range_of(shape.type, shape.ranks));
   const bool sums = reduces(shape.collective);
   Deviation found{0, error_bound(wire, sums ? shape.ranks : 1, values)};
-  if (traits_of(shape.collective).root_output && rank != shape.root) return found;
+  if (!has_output(shape.collective, rank, shape.root)) return found;
   const std::size_t total = shape.output_elements();
   std::vector<std::byte> expected(kBlock * sizeof(float));
   for (std::size_t first = 0; first < total; first += kBlock) {

@@ -27,7 +27,9 @@ double bus_factor(const Shape& shape) {
   switch (shape.collective) {
     case Collective::kAllReduce: return 2 * (n - 1) / n;
     case Collective::kBroadcast:
-    case Collective::kReduce: return 1;
+    case Collective::kReduce:
+    case Collective::kScan:
+    case Collective::kExclusiveScan: return 1;
     default: return (n - 1) / n;
   }
 }

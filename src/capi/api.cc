@@ -46,7 +46,7 @@ double milliseconds(std::chrono::nanoseconds time) {
 }
 
 tutti_counters_t c_counters(const Counters& counters) {
-  static_assert(kCollectiveCount == 8, "tutti_counters_t has no number for a collective");
+  static_assert(kCollectiveCount == 10, "tutti_counters_t has no number for a collective");
   unsigned long long bytes = 0;
   for (const Counters::Calls& one : counters.collectives) bytes += one.bytes;
   const auto calls = [&](Collective which) { return counters.of(which).calls; };
@@ -61,6 +61,8 @@ tutti_counters_t c_counters(const Counters& counters) {
           .gathers = calls(Collective::kGather),
           .scatters = calls(Collective::kScatter),
           .all_to_alls = calls(Collective::kAllToAll),
+          .scans = calls(Collective::kScan),
+          .exclusive_scans = calls(Collective::kExclusiveScan),
           .barriers = counters.barriers,
           .messages = counters.messages.calls,
           .collective_bytes = bytes,

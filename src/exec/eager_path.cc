@@ -142,10 +142,11 @@ void EagerPath::publish() {
 void EagerPath::find_parts(const CollectiveTraits& traits) {
   const int me = board_.team().me;
   receives_ = has_output(call_, me);
-  reduces_ = traits.reduces;
+  reduces_ = traits.reduces();
+  summed_ = summed_ranks(call_.collective, me, board_.team().ranks);
   first_writer_ = traits.root_input ? call_.root : 0;
   last_writer_ = traits.root_input ? call_.root : board_.team().ranks - 1;
-  block_ = call_.count * (traits.reduces ? element_bytes(call_.type, form()) : call_.element);
+  block_ = call_.count * (traits.reduces() ? element_bytes(call_.type, form()) : call_.element);
   // In place, in an all-to-all, this rank's own input is overwritten. Peers read its part.
   part_at_ = traits.input_each ? static_cast<std::size_t>(me) * block_ : 0;
   output_stride_ = traits.output_each ? block_ : 0;
@@ -174,13 +175,14 @@ void EagerPath::collect_blocks() {
 
 void EagerPath::reduce() {
   const Team& team = board_.team();
-  for (int rank = 0; rank < team.ranks; ++rank) {
+  for (int rank = 0; rank < summed_; ++rank) {
     const bool own_input = rank == team.me && !call_.scaled;
     sources_[static_cast<std::size_t>(rank)] = {
         (own_input ? call_.input : payload_of(rank)) + part_at_, form(), false};
   }
   const kernels::Target target{call_.output, Form::kResult};
-  kernels::reduce(call_.arithmetic, sources_, std::span(&target, 1), call_.count);
+  kernels::reduce(call_.arithmetic, std::span(sources_).first(static_cast<std::size_t>(summed_)),
+                  std::span(&target, 1), call_.count);
 }
 
 void EagerPath::finish() {

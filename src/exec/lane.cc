@@ -286,7 +286,12 @@ const BoundLane::BoundLocation* BoundLane::find_home(const Step& step) const {
   const BoundLocation* const end = targets + step.target_count;
   const auto allows_zero_copy = [](const BoundLocation& at) { return at.allows_zero_copy; };
   if (std::none_of(targets, end, allows_zero_copy)) return nullptr;
-  const bool copies = step.source_count == 1 && !context_->scaled;
+  // An average in place is written over what would be sent.
+  const auto changes = [&](const BoundLocation& to) {
+    return to.place == Place::kOutput && divides(first->form, to.form);
+  };
+  const bool copies =
+      step.source_count == 1 && !context_->scaled && std::none_of(targets, end, changes);
   if (copies && (first->place == Place::kInput || first->place == Place::kOutput)) return first;
   const auto* const output = std::find_if(
       targets, end, [](const BoundLocation& at) { return at.place == Place::kOutput; });
@@ -370,7 +375,9 @@ void BoundLane::move(const Step& step, const Range& range) {
     if (is_zero_copy(first_target[i], home)) continue;
     const kernels::Target target{target_at(first_target[i], range), layout(first_target[i])};
     // A copy onto itself (in place) is left out: peers may be reading there.
-    if (step.source_count == 1 && target.data == sources_[0].data && !sources_[0].scale) continue;
+    if (step.source_count == 1 && target.data == sources_[0].data && !sources_[0].scale &&
+        !divides(sources_[0].form, target.form))
+      continue;
     if (in_library_memory(first_target[i].place))
       targets_[slot_targets++] = target;
     else

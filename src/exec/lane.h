@@ -126,6 +126,10 @@ class BoundLane {
   bool same_bytes(Form a, Form b) const {
     return a == b || (!reduces_ && a != Form::kPartial && b != Form::kPartial);
   }
+  /// Whether a value that takes the other form is another value: a result's average.
+  bool divides(Form from, Form to) const {
+    return context_->arithmetic.op == ReduceOp::kAvg && from != to;
+  }
   std::size_t user_offset(const BoundLocation& location, const plan::Range& range) const;
   const std::byte* source_at(const BoundLocation& location, const plan::Range& range) const;
   std::byte* target_at(const BoundLocation& location, const plan::Range& range) const;

@@ -2,8 +2,9 @@
 //
 // Blocks of the message, of `count` elements each (n ranks):
 //
-//   all-reduce, reduce, broadcast               1; all ranks' contributions to it, or the root's
-//   data reduce-scatter, scatter, all-gather, gather n; block r is what rank r gets, or gives
+//   all-reduce, reduce, scans                   1; the ranks' contributions to it
+//   broadcast                                   1; the root's data
+//   reduce-scatter, scatter, all-gather, gather n; block r is what rank r gets, or gives
 //   all-to-all                                  n * n; block s * n + d is what rank s gives rank d
 //
 // An input or output has one block, or one for each rank (collectives.def); which blocks of the
@@ -33,10 +34,16 @@ inline Form form_of_input(const Shape& shape) {
 }
 /// Whether a rank has an input, or gets an output.
 inline bool has_input(const Shape& shape, std::uint32_t rank) {
-  return !traits_of(shape.collective).root_input || static_cast<int>(rank) == shape.root;
+  return tutti::has_input(shape.collective, static_cast<int>(rank), shape.root);
 }
 inline bool has_output(const Shape& shape, std::uint32_t rank) {
-  return !traits_of(shape.collective).root_output || static_cast<int>(rank) == shape.root;
+  return tutti::has_output(shape.collective, static_cast<int>(rank), shape.root);
+}
+
+/// Whether ranks may change places in a plan under this contract: nothing is added up, or in any
+/// order, and all ranks' contributions.
+inline bool allows_any_order(Collective collective, Contract contract) {
+  return !reduces(collective) || (contract == Contract::kRelaxed && !is_scan(collective));
 }
 
 /// The chunk of the message that chunk `chunk` of a rank's input is.

@@ -58,6 +58,19 @@ constexpr bool is_of_peer(const Location& at) {
   return at.place == Place::kPeerInput || at.place == Place::kPeerOutput;
 }
 
+/// Whether these can be targets of one step, with one value: a contribution and a result of it are
+/// two, as an average is divided in between, and a wire rounds it once more.
+constexpr bool one_value(std::span<const Location> targets, std::span<const Location> others = {}) {
+  bool contribution = false, result = false;
+  for (const std::span<const Location> some : {targets, others}) {
+    for (const Location& at : some) {
+      contribution = contribution || at.form == Form::kContribution;
+      result = result || at.form == Form::kResult;
+    }
+  }
+  return !contribution || !result;
+}
+
 enum class StepKind : std::uint8_t {
   kMove,    // sources -> targets
   kSignal,  // Adds one to the counter that `peer` waits on.

@@ -126,6 +126,8 @@ class RankCheck {
     for (const Location& at : targets) TUTTI_RETURN_IF_ERROR(check_location(at, step.chunk, false));
     TUTTI_RETURN_IF_ERROR(check_distinct(sources, true));
     TUTTI_RETURN_IF_ERROR(check_distinct(targets, false));
+    if (!one_value(targets))
+      return error("writes a contribution and a result: that takes two steps");
     return check_scratch_forms(sources, targets);
   }
 
@@ -166,7 +168,7 @@ class RankCheck {
       return error("reads the input of rank {}, which is undefined: only the root's is given",
                    owner);
     if (!is_input && !has_output(plan_.shape, owner))
-      return error("touches the output of rank {}: only the root gets one", owner);
+      return error("touches the output of rank {}, which gets none", owner);
     const std::uint32_t chunks = is_input ? input_chunks(plan_) : output_chunks(plan_);
     if (at.chunk >= chunks) return error("{}: there are {} chunks", to_text(at, is_source), chunks);
     const std::uint32_t is =
@@ -288,8 +290,9 @@ Status check_structure(const Plan& plan, const Limits& limits) {
   }
   // Every output chunk is written by some location. Asked here so that nothing of the size of all
   // outputs is allocated for a plan that is far smaller. Message numbers are 32-bit.
-  const std::uint64_t outputs =
-      traits_of(plan.shape.collective).root_output ? 1 : plan.ranks.size();
+  std::uint64_t outputs = 0;
+  for (std::uint32_t rank = 0; rank < plan.ranks.size(); ++rank)
+    outputs += has_output(plan.shape, rank) ? 1 : 0;
   if (locations < output_chunks(plan) * outputs)
     return plan_error(plan, "has fewer locations than output chunks: some are never written");
   if (locations >= 0xffffffffu) return plan_error(plan, "has more than 2^32 locations");

@@ -81,7 +81,9 @@ double bus_factor(Collective collective, int ranks) {
   switch (collective) {
     case Collective::kAllReduce: return 2 * share;
     case Collective::kBroadcast:
-    case Collective::kReduce: return 1;
+    case Collective::kReduce:
+    case Collective::kScan:
+    case Collective::kExclusiveScan: return 1;
     default: return share;
   }
 }
@@ -91,7 +93,10 @@ double memory_traffic(const plan::Shape& shape, std::size_t bytes) {
   const CollectiveTraits traits = traits_of(shape.collective);
   const double in = plan::input_blocks(shape), out = plan::output_blocks(shape);
   const double block = static_cast<double>(bytes) / std::max(in, out);
-  return block * (in * (traits.root_input ? 1 : n) + out * (traits.root_output ? 1 : n));
+  // An exclusive scan reads no input of the last rank, and writes no output of the first.
+  const double readers = traits.summed == Summed::kBelow ? n - 1 : n;
+  return block *
+         (in * (traits.root_input ? 1 : readers) + out * (traits.root_output ? 1 : readers));
 }
 
 namespace {
@@ -112,7 +117,9 @@ double network_traffic(const plan::Shape& shape, std::size_t bytes, const std::v
   switch (shape.collective) {
     case Collective::kAllReduce: return 2 * all * (count - 1) / count;
     case Collective::kBroadcast:
-    case Collective::kReduce: return all;
+    case Collective::kReduce:
+    case Collective::kScan:  // What the first host adds up goes to all others.
+    case Collective::kExclusiveScan: return all;
     case Collective::kAllGather:
     case Collective::kReduceScatter: return all * most;
     case Collective::kGather:

@@ -162,7 +162,9 @@ std::optional<topology::Pattern> pattern_of(Collective collective) {
     case Collective::kAllToAll: return topology::Pattern::kAllToAll;
     case Collective::kReduce:
     case Collective::kGather:
-    case Collective::kScatter: break;
+    case Collective::kScatter:
+    case Collective::kScan:
+    case Collective::kExclusiveScan: break;
   }
   return std::nullopt;
 }

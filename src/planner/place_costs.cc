@@ -207,7 +207,7 @@ HostCosts measured_costs(const PlaceCosts& places, const HostCosts& assumed) {
 plan::Shape with_trees(plan::Shape shape, Contract contract, const PlannerInputs& inputs) {
   if (inputs.places == nullptr || !inputs.places->differ) return shape;
   shape.trees = packed_for(shape, *inputs.places);
-  const bool any_order = !reduces(shape.collective) || contract == Contract::kRelaxed;
+  const bool any_order = plan::allows_any_order(shape.collective, contract);
   if (!any_order && !shape.trees.empty() && !trees_keep_order(shape)) shape.trees.clear();
   return shape;
 }

@@ -35,9 +35,13 @@ class Load {
       add(use, bytes, model_.resources[use.resource].message_us);
     waits_ = true;
   }
-  /// What a lane receives in a row has been under way together.
-  void receive(Rank from) {
-    if (std::exchange(waits_, false)) own_us_ += model_.link(from, rank_).own.latency_us;
+  /// What a lane receives in a row has been under way together; and so have contributions, which
+  /// all ranks send at once, whatever is sent between them.
+  void receive(Rank from, Form form) {
+    const bool waits =
+        form == Form::kContribution ? std::exchange(waits_for_contributions_, false) : waits_;
+    if (waits) own_us_ += model_.link(from, rank_).own.latency_us;
+    waits_ = false;
   }
   void move(double bytes) {
     if (model_.compute)
@@ -64,15 +68,13 @@ class Load {
   const plan::CostModel& model_;
   const Rank rank_;
   double own_us_ = 0;
-  bool waits_ = true;  // For a latency, once the rank receives.
+  bool waits_ = true, waits_for_contributions_ = true;  // For a latency, once the rank receives.
   std::map<std::uint32_t, double> resource_us_;
 };
 
-}  // namespace
-
-double rough_us(const Algorithm& algorithm, const Request& request, const plan::CostModel& model) {
+double time_of(Rank busy, const Algorithm& algorithm, const Request& request,
+               const plan::CostModel& model) {
   const plan::Shape& shape = request.shape;
-  const Rank busy{has_root(shape.collective) ? shape.root : shape.rank_count / 2};
   const plan::RankPlan plan = build(algorithm, shape, busy);
   const auto chunks = std::max(plan::input_blocks(shape), plan::output_blocks(shape)) *
                       std::max(1U, algorithm.pieces(shape));
@@ -83,12 +85,24 @@ double rough_us(const Algorithm& algorithm, const Request& request, const plan::
       if (step.kind != plan::StepKind::kMove) continue;
       load.move((step.source_count + step.target_count) * chunk_bytes);
       for (const plan::Location& at : lane.sources(step))
-        if (at.place == plan::Place::kSlot) load.receive(Rank{at.peer});
+        if (at.place == plan::Place::kSlot) load.receive(Rank{at.peer}, at.form);
       for (const plan::Location& at : lane.targets(step))
         if (at.place == plan::Place::kSlot) load.send(Rank{at.peer}, chunk_bytes);
     }
   }
   return load.microseconds(shape.rank_count);
+}
+
+}  // namespace
+
+double rough_us(const Algorithm& algorithm, const Request& request, const plan::CostModel& model) {
+  const plan::Shape& shape = request.shape;
+  if (has_root(shape.collective)) return time_of(Rank{shape.root}, algorithm, request, model);
+  if (!is_scan(shape.collective))
+    return time_of(Rank{shape.rank_count / 2}, algorithm, request, model);
+  // The first rank has most to send, the last one most to add up.
+  return std::max(time_of(Rank{0}, algorithm, request, model),
+                  time_of(Rank{shape.rank_count - 1}, algorithm, request, model));
 }
 
 }  // namespace tutti::planner

@@ -62,6 +62,14 @@ const std::array<Member, kCollectiveCount> kStarted{{
      [](Communicator& comm, const Request& of) {
        return comm.start_all_to_all(of.input, of.output, of.count, of.type);
      }},
+    {Collective::kScan,
+     [](Communicator& comm, const Request& of) {
+       return comm.start_scan(of.input, of.output, of.count, of.type, of.reduction);
+     }},
+    {Collective::kExclusiveScan,
+     [](Communicator& comm, const Request& of) {
+       return comm.start_exclusive_scan(of.input, of.output, of.count, of.type, of.reduction);
+     }},
 }};
 
 TEST_CASE("every started collective against the reference") {

@@ -47,6 +47,9 @@ TEST_CASE("typed collectives give the results of those over pointers") {
     expect(all_gather(comm, two, b), b, {0, 10, 1, 11, 2, 12});
     expect(all_to_all(comm, six, b), b,
            {10 * x, 10 * x, 10 * x + 1, 10 * x + 1, 10 * x + 2, 10 * x + 2});
+    const Floats scans[] = {{0, 10}, {1, 21}, {3, 33}};
+    expect(scan(comm, two, a, ReduceOp::kSum), a, scans[me]);
+    expect(exclusive_scan(comm, two, a, ReduceOp::kSum), a, scans[me == 0 ? 0 : me - 1]);
     expect(broadcast(comm, two, a, Rank{1}), a, {1, 11});
     in_place = two;
     expect(broadcast(comm, in_place, Rank{2}), in_place, {2, 12});

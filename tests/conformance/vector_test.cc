@@ -111,9 +111,9 @@ std::string compare(const VectorCase& test, int me, const Element* out, std::siz
     const std::size_t at = traits.output_each ? out_at[from] : 0;
     for (std::size_t i = 0; i < out_counts[from] && complaint.empty(); ++i) {
       Element want = 0;
-      for (int giver = 0; traits.reduces && giver < test.ranks; ++giver)
+      for (int giver = 0; traits.reduces() && giver < test.ranks; ++giver)
         want += value(giver, me, i);
-      if (!traits.reduces) want = value(static_cast<int>(from), traits.input_each ? me : 0, i);
+      if (!traits.reduces()) want = value(static_cast<int>(from), traits.input_each ? me : 0, i);
       complaint = wrong(at + i, want);
       covered[at + i] = true;
     }

@@ -31,7 +31,7 @@ assert len(names) >= 8, names
 for collective in (*names, "barrier"):
     for ranks in (2, 3):
         run = runs[collective, ranks]
-        one_block = collective in ("all_reduce", "broadcast", "reduce")
+        one_block = collective in ("all_reduce", "broadcast", "reduce", "scan", "exclusive_scan")
         sizes = [0] if collective == "barrier" else [8, 12, 65536] if ranks == 2 or one_block else [12, 65536]
         assert [row["bytes"] for row in run["rows"]] == sizes, (collective, ranks, run["rows"])
         for row in run["rows"]:

@@ -119,6 +119,15 @@ const Function kFunctions[] = {
      [](tutti_device_comm_t comm, const Request& of, void* stream) {
        return tutti_all_to_all_on_stream(comm, of.input, of.output, of.count, kType, stream);
      }},
+    {"scan", Collective::kScan, ReduceOp::kSum,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_scan_on_stream(comm, of.input, of.output, of.count, kType, TUTTI_SUM, stream);
+     }},
+    {"exclusive_scan", Collective::kExclusiveScan, ReduceOp::kMax,
+     [](tutti_device_comm_t comm, const Request& of, void* stream) {
+       return tutti_exclusive_scan_on_stream(comm, of.input, of.output, of.count, kType, TUTTI_MAX,
+                                             stream);
+     }},
     {"send, recv", Collective::kBroadcast, ReduceOp::kSum, by_messages},
 };
 // clang-format on

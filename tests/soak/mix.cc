@@ -85,7 +85,11 @@ struct Mix::Drawn {
   std::uint32_t expected(std::size_t me, std::size_t ranks, std::size_t i) const {
     const CollectiveTraits traits = traits_of(request.collective);
     const std::size_t own = traits.input_each ? me * request.count : 0;
-    if (traits.reduces) return pattern.sum(ranks, own + i);
+    if (traits.reduces()) {
+      const int summed =
+          summed_ranks(request.collective, static_cast<int>(me), static_cast<int>(ranks));
+      return pattern.sum(static_cast<std::size_t>(summed), own + i);
+    }
     const std::size_t giver =
         traits.root_input ? static_cast<std::size_t>(request.root.value) : i / request.count;
     return pattern.at(giver, own + i % request.count);
@@ -93,7 +97,7 @@ struct Mix::Drawn {
   std::string check(Communicator& comm) const {
     const auto me = static_cast<std::size_t>(comm.rank().value);
     const auto ranks = static_cast<std::size_t>(comm.rank_count());
-    if (traits_of(request.collective).root_output && comm.rank() != request.root) return "";
+    if (!has_output(request.collective, comm.rank().value, request.root.value)) return "";
     const std::size_t wrong =
         out->find_wrong([&](std::size_t i) { return expected(me, ranks, i); });
     return wrong == out->count ? "" : fmt::format("{}: element {} is wrong", describe(), wrong);

@@ -88,9 +88,9 @@ inline Buffer expected(const Case& test, int rank, const std::vector<Buffer>& in
   Buffer result(test.output_bytes());
   const std::size_t block = test.count * size_of(test.type);
   const CollectiveTraits traits = traits_of(test.collective);
-  if (traits.root_output && rank != test.root) return {};
+  if (!tutti::has_output(test.collective, rank, test.root)) return {};
   const std::size_t offset = traits.input_each ? static_cast<std::size_t>(rank) * block : 0;
-  if (!traits.reduces) {
+  if (!traits.reduces()) {
     for (std::size_t r = 0; r < inputs.size() && block != 0; ++r) {
       if (traits.root_input && static_cast<int>(r) != test.root) continue;
       std::memcpy(result.data() + (traits.output_each ? r * block : 0), inputs[r].data() + offset,
@@ -101,7 +101,9 @@ inline Buffer expected(const Case& test, int rank, const std::vector<Buffer>& in
   const std::size_t wide = element_bytes(test.type, Form::kPartial);
   std::vector<Buffer> scaled;
   std::vector<kernels::Source> sources;
-  for (std::size_t r = 0; r < inputs.size(); ++r) {
+  const auto summed = static_cast<std::size_t>(
+      summed_ranks(test.collective, rank, static_cast<int>(inputs.size())));
+  for (std::size_t r = 0; r < summed; ++r) {
     if (test.op != ReduceOp::kPreMulSum) {
       sources.push_back({inputs[r].data() + offset, Form::kContribution, false});
       continue;
@@ -140,7 +142,7 @@ inline Buffer expected_on_wire(Case test, int rank, std::vector<Buffer> inputs) 
   const auto n = static_cast<std::uint64_t>(test.ranks);
   for (std::uint64_t r = 0; r < n; ++r) {
     Buffer& input = inputs[r];
-    if (test.op == ReduceOp::kPreMulSum && traits.reduces) {
+    if (test.op == ReduceOp::kPreMulSum && traits.reduces()) {
       const kernels::Source source{input.data(), Form::kContribution, true};
       const kernels::Target target{input.data(), Form::kPartial};
       const double scale = scale_of(static_cast<int>(r));
@@ -155,7 +157,7 @@ inline Buffer expected_on_wire(Case test, int rank, std::vector<Buffer> inputs) 
   }
   if (test.op == ReduceOp::kPreMulSum) test.op = ReduceOp::kSum;
   Buffer result = expected(test, rank, inputs);
-  if (traits.reduces && !result.empty()) {
+  if (traits.reduces() && !result.empty()) {
     const std::uint64_t first = traits.input_each ? static_cast<std::uint64_t>(rank) : 0;
     round_to_wire(test, kernels::kResultSource, first * test.count, result.data());
   }
@@ -226,8 +228,8 @@ inline std::string run_case(Communicator& comm, const Case& test, std::uint64_t 
     in = output.data() + (traits.output_each && !traits.input_each ? own : 0);
     if (traits.input_each && !traits.output_each) out = output.data() + own;
   }
-  const bool has_input = !traits.root_input || me == test.root;
-  const bool has_output = !traits.root_output || me == test.root;
+  const bool has_input = tutti::has_input(test.collective, me, test.root);
+  const bool has_output = tutti::has_output(test.collective, me, test.root);
   const Buffer& mine = inputs[static_cast<std::size_t>(me)];
   if (!mine.empty() && has_input) std::memcpy(in, mine.data(), mine.size());
   // A buffer that a rank does not have is not looked at. Every other time the rank passes null for
@@ -260,7 +262,7 @@ inline Case draw_case(std::mt19937_64& random, int ranks, std::span<const std::s
   return test;
 }
 
-/// Runs `body(comm)` on every rank, each on a thread of its own; returns the first complaint.
+/// Runs `body(comm)` on every rank, each on a thread of its own; returns all complaints.
 template <class Body>
 std::string on_all_ranks(std::vector<Communicator>& comms, Body body) {
   std::vector<std::string> complaints(comms.size());
@@ -270,10 +272,11 @@ std::string on_all_ranks(std::vector<Communicator>& comms, Body body) {
       threads.emplace_back([&, rank] { complaints[rank] = body(comms[rank]); });
     }
   }
+  std::string all;
   for (const std::string& complaint : complaints) {
-    if (!complaint.empty()) return complaint;
+    if (!complaint.empty()) all += (all.empty() ? "" : "\n") + complaint;
   }
-  return "";
+  return all;
 }
 
 /// All leave at once, as the ranks of a job do: over some networks each waits for the others' word.

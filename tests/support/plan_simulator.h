@@ -332,7 +332,7 @@ inline Vector reference(const plan::Shape& shape, std::size_t count,
   const CollectiveTraits traits = traits_of(shape.collective);
   const std::size_t first = traits.input_each ? rank * count : 0;
   Vector output;
-  if (!traits.reduces) {
+  if (!traits.reduces()) {
     for (std::size_t r = 0; r < inputs.size(); ++r) {
       if (!plan::has_input(shape, static_cast<std::uint32_t>(r))) continue;
       const auto block = std::span(inputs[r]).subspan(first, count);
@@ -340,9 +340,10 @@ inline Vector reference(const plan::Shape& shape, std::size_t count,
     }
     return output;
   }
-  Vector terms(inputs.size());
+  Vector terms(static_cast<std::size_t>(
+      summed_ranks(shape.collective, static_cast<int>(rank), static_cast<int>(inputs.size()))));
   for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t r = 0; r < inputs.size(); ++r) terms[r] = inputs[r][first + i];
+    for (std::size_t r = 0; r < terms.size(); ++r) terms[r] = inputs[r][first + i];
     output.push_back(tree_sum(terms));
   }
   return output;

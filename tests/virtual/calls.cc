@@ -8,9 +8,6 @@
 namespace tutti::virt {
 namespace {
 
-bool one_gets(Collective what) {
-  return what == Collective::kReduce || what == Collective::kGather;
-}
 /// Elements of the block that goes from one rank to another, or that the two have in a reduction.
 std::size_t count_of(const Call& call, int from, int to) {
   if (!call.varied) return call.count;
@@ -52,6 +49,7 @@ std::size_t sum_of(std::span<const std::size_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
+/// What so many ranks, the first ones, make together.
 int reduced(const Call& call, int number, int ranks, std::size_t i) {
   int value = value_of(number, 0, i);
   for (int rank = 1; rank < ranks; ++rank) {
@@ -127,10 +125,7 @@ bool is(const std::byte* from, DataType type, std::size_t i, int value) {
   return got == wanted;
 }
 
-bool is_reduction(Collective what) {
-  return what == Collective::kAllReduce || what == Collective::kReduceScatter ||
-         what == Collective::kReduce;
-}
+bool is_reduction(Collective what) { return reduces(what); }
 
 bool has_variant(Collective what) {
   return what == Collective::kAllGather || what == Collective::kReduceScatter ||
@@ -209,11 +204,14 @@ bool Running::right_block(std::size_t block, const std::byte* data) const {
     const auto counts = counts_in(call_, rank, ranks_);
     return sum_of(std::span(counts).first(static_cast<std::size_t>(me_)));
   };
-  int source = from;  // Negative: all ranks' elements, reduced.
+  const int summed = summed_ranks(call_.collective, me_, ranks_);
+  int source = from;  // Negative: elements of the first ranks, reduced.
   std::size_t start = 0;
   switch (call_.collective) {
     case Collective::kAllReduce:
-    case Collective::kReduce: source = -1; break;
+    case Collective::kReduce:
+    case Collective::kScan:
+    case Collective::kExclusiveScan: source = -1; break;
     case Collective::kReduceScatter: source = -1, start = before(me_); break;
     case Collective::kAllGather:
     case Collective::kGather: break;
@@ -222,7 +220,7 @@ bool Running::right_block(std::size_t block, const std::byte* data) const {
     case Collective::kAllToAll: start = before(from); break;
   }
   for (std::size_t at = 0; at < out_counts_[block]; ++at) {
-    const int value = source < 0 ? reduced(call_, number_, ranks_, start + at)
+    const int value = source < 0 ? reduced(call_, number_, summed, start + at)
                                  : value_of(number_, source, start + at);
     if (!is(data, call_.type, at, value)) return false;
   }
@@ -230,7 +228,7 @@ bool Running::right_block(std::size_t block, const std::byte* data) const {
 }
 
 bool Running::right() {
-  if (one_gets(call_.collective) && me_ != call_.root) return true;
+  if (!has_output(call_.collective, me_, call_.root)) return true;
   const std::byte* data = out_.data();
   for (std::size_t block = 0; block < out_counts_.size(); ++block) {
     if (!right_block(block, data)) return false;

@@ -175,6 +175,21 @@ def all_to_all(run: Run) -> None:
     run.expect("all_to_all", x if run.in_place else out, wanted)
 
 
+@case("scan")
+def scan(run: Run) -> None:
+    x, out = run.make(of(run.rank)), run.blank(COUNT)
+    run.call("scan", x.all(), None if run.in_place else out.all())
+    run.expect("scan", x if run.in_place else out, sums(run.rank + 1))
+
+
+@case("exclusive_scan")
+def exclusive_scan(run: Run) -> None:
+    x, out = run.make(of(run.rank)), run.blank(COUNT)
+    before = of(0) if run.in_place else [16] * COUNT
+    run.call("exclusive_scan", x.all(), None if run.in_place else out.all())
+    run.expect("exclusive_scan", x if run.in_place else out, sums(run.rank) if run.rank else before)
+
+
 # ---- Blocks of different sizes: rank r's have 2 r + 1 elements, with a gap of one between them ----
 
 

@@ -23,7 +23,9 @@ from tutti.__main__ import with_interpreter
 
 numpy, ml_dtypes = elements.numpy, elements.ml_dtypes
 
-HEADER = (ROOT / "include/tutti/tutti.h").read_text(encoding="utf-8")
+HEADER = "".join(
+    (ROOT / "include/tutti" / name).read_text(encoding="utf-8") for name in ("tutti.h", "tutti_vectors.h")
+)
 
 
 class Header(unittest.TestCase):
@@ -232,7 +234,7 @@ class Misuse(unittest.TestCase):
 
     def test_wrong_sizes_types_and_readonly_outputs(self) -> None:
         comm, four, other = self.comm, array.array("d", [0] * 4), array.array("f", [0] * 4)
-        for name in "all_reduce all_gather all_to_all reduce gather scatter reduce_scatter broadcast".split():
+        for name in "all_reduce all_gather all_to_all reduce gather scatter reduce_scatter broadcast scan exclusive_scan".split():
             for start in ("", "start_"):
                 call = getattr(comm, start + name)
                 self.refused(TypeError, f"{name}: `x` has elements of float64, `out` of float32", call, four, other)

@@ -113,3 +113,17 @@ class Collectives(Calls):
 
     def start_all_to_all(self, x: Any, out: Any = None) -> Work:
         return self._start(_prepare.all_to_all(x, out, self._size))
+
+    def scan(self, x: Any, out: Any = None, op: int = _SUM) -> Any:
+        """As all_reduce, but over the ranks 0 to this one. Returns the output."""
+        return self._call(_prepare.scan(x, out, op))
+
+    def start_scan(self, x: Any, out: Any = None, op: int = _SUM) -> Work:
+        return self._start(_prepare.scan(x, out, op))
+
+    def exclusive_scan(self, x: Any, out: Any = None, op: int = _SUM) -> Any:
+        """The same over the ranks below this one. Rank 0's output stays as it is."""
+        return self._call(_prepare.exclusive_scan(x, out, op))
+
+    def start_exclusive_scan(self, x: Any, out: Any = None, op: int = _SUM) -> Work:
+        return self._start(_prepare.exclusive_scan(x, out, op))

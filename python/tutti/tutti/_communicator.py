@@ -26,8 +26,8 @@ class Shrunk(NamedTuple):
 
 
 _COUNTS = (
-    "all_reduces reduce_scatters all_gathers broadcasts reduces gathers scatters all_to_alls barriers messages "
-    "collective_bytes message_bytes"
+    "all_reduces reduce_scatters all_gathers broadcasts reduces gathers scatters all_to_alls scans exclusive_scans "
+    "barriers messages collective_bytes message_bytes"
 ).split()
 _FIELDS: list[tuple[str, Any]] = [
     *((name, ctypes.c_ulonglong) for name in _COUNTS),

@@ -41,6 +41,8 @@ CALLS = {
     "gather": "ppnii",
     "scatter": "ppnii",
     "all_to_all": "ppni",
+    "scan": "ppnii",
+    "exclusive_scan": "ppnii",
     "all_gather_v": "ppppi",
     "reduce_scatter_v": "ppppii",
     "all_to_all_v": "ppppppi",

@@ -205,6 +205,23 @@ def all_to_all(x: Any, out: Any, size: int) -> Prepared:
     return (calls["all_to_all"], arguments, x if out is None else out, (source, target))
 
 
+def _scan(name: str, x: Any, out: Any, op: int) -> Prepared:
+    source = look(x)
+    target = _writable(name, x, "x") if out is None else _writable(name, out)
+    _match(name, source, target)
+    call, parameter = _reduction(name, source, op, None)
+    arguments = (source.pointer, target.pointer, source.units, source.type.code, parameter)
+    return (call, arguments, x if out is None else out, (source, target))
+
+
+def scan(x: Any, out: Any, op: int) -> Prepared:
+    return _scan("scan", x, out, op)
+
+
+def exclusive_scan(x: Any, out: Any, op: int) -> Prepared:
+    return _scan("exclusive_scan", x, out, op)
+
+
 # ---- Blocks of different sizes ----
 
 

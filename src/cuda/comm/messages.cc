@@ -132,8 +132,12 @@ Status match_own(Rank me, std::vector<DeviceMessage>& list, cudaStream_t stream)
 std::vector<DeviceMessage> messages_of(const Request& request, Rank me, int rank_count,
                                        cudaStream_t stream) {
   const CollectiveTraits traits = traits_of(request.collective);
-  const auto has_input = [&](Rank rank) { return !traits.root_input || rank == request.root; };
-  const auto has_output = [&](Rank rank) { return !traits.root_output || rank == request.root; };
+  const auto has_input = [&](Rank rank) {
+    return tutti::has_input(request.collective, rank.value, request.root.value);
+  };
+  const auto has_output = [&](Rank rank) {
+    return tutti::has_output(request.collective, rank.value, request.root.value);
+  };
   // Nothing is written there.
   auto* input = const_cast<std::byte*>(static_cast<const std::byte*>(request.input));
   auto* output = static_cast<std::byte*>(request.output);

@@ -278,7 +278,7 @@ plan::GroupSizes nested(const DeviceMachine& machine, const plan::CostModel& mod
 std::vector<plan::RankOrder> orders_of(Collective collective, int root, Contract contract,
                                        const DeviceMachine& machine) {
   const std::size_t ranks = machine.device_of.size();
-  const bool any_order = !reduces(collective) || contract == Contract::kRelaxed;
+  const bool any_order = plan::allows_any_order(collective, contract);
   if (!any_order || machine.graph == nullptr || ranks < 3 || ranks > kMostOrdered ||
       machine.graph->devices.size() != ranks)
     return {};
@@ -323,7 +323,9 @@ double port_bound_us(const Request& request, const DeviceMachine& machine) {
       return std::max(bytes / least,
                       2 * (n - 1) * bytes / std::accumulate(rates.begin(), rates.end(), 0.0));
     case Collective::kBroadcast:
-    case Collective::kReduce: return bytes / least;
+    case Collective::kReduce:
+    case Collective::kScan:
+    case Collective::kExclusiveScan: return bytes / least;
     case Collective::kGather:
     case Collective::kScatter:
       return bytes * (n - 1) / n / rates[static_cast<std::size_t>(request.shape.root)];
@@ -382,7 +384,7 @@ plan::Shape device_shape(Collective collective, int root, Contract contract,
   const plan::CostModel model = cost_model(machine);
   shape.groups = nested(machine, model);
   if (shape.weights.empty()) shape.weights = shares_for(ranks, model);
-  const bool any_order = !reduces(collective) || contract == Contract::kRelaxed;
+  const bool any_order = plan::allows_any_order(collective, contract);
   if (any_order || machine.graph != nullptr) shape.trees = trees_of(shape, machine, model);
   if (!any_order && !shape.trees.empty() && !trees_keep_order(shape)) shape.trees.clear();
   return shape;

@@ -75,10 +75,10 @@ constexpr std::size_t output_bytes(const Call& call, int ranks) {
 
 /// Whether a rank has an input, and whether it gets an output.
 constexpr bool has_input(const Call& call, int rank) {
-  return !traits_of(call.collective).root_input || rank == call.root;
+  return tutti::has_input(call.collective, rank, call.root);
 }
 constexpr bool has_output(const Call& call, int rank) {
-  return !traits_of(call.collective).root_output || rank == call.root;
+  return tutti::has_output(call.collective, rank, call.root);
 }
 
 /// Whether a root with buffers at these addresses has its own block where that is to come to.

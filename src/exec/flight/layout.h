@@ -21,7 +21,7 @@ namespace tutti::exec::flight {
 
 inline constexpr const char* kFileName = "tutti-flight";
 /// "tuttifl", and a number that changes whenever the layout does.
-inline constexpr std::uint64_t kMagic = 0x7475747469666c03ULL;
+inline constexpr std::uint64_t kMagic = 0x7475747469666c04ULL;
 inline constexpr std::size_t kTracks = 1024;
 inline constexpr std::size_t kEntries = 4096;
 inline constexpr std::size_t kEntryCalls = 16;

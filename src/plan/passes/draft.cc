@@ -74,6 +74,7 @@ class Joiner {
       if (contains_memory(previous.targets, target)) return false;
     }
     if (!forms_agree(previous.sources, step.targets)) return false;
+    if (!one_value(previous.targets, step.targets)) return false;
     previous.targets.insert(previous.targets.end(), step.targets.begin(), step.targets.end());
     previous.signals.insert(previous.signals.end(), step.signals.begin(), step.signals.end());
     const Location& stop = step.sources[0];

@@ -5,11 +5,13 @@
 // is about is kept beside the tree (all contributions to a value are about the same chunk), so that
 // 512 chunks share the trees of one.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/flat_map.h"
@@ -21,15 +23,21 @@ inline constexpr Tree kNoTree = ~Tree{0};
 
 class Trees {
  public:
-  /// With `counts`, keeps for each tree the set of ranks in it and refuses to add one twice.
-  Trees(std::uint32_t rank_count, bool counts)
+  /// With `counts`, keeps for each tree the set of ranks in it and refuses to add one twice. With
+  /// `prefixes`, there are results of the first ranks, however many; else only those of all.
+  Trees(std::uint32_t rank_count, bool counts, bool prefixes)
       : rank_count_(rank_count), words_(counts ? (rank_count + 63) / 64 : 0) {
     sets_.resize(words_ * rank_count);
     for (std::uint32_t rank = 0; words_ > 0 && rank < rank_count; ++rank)
       sets_[rank * words_ + rank / 64] = std::uint64_t{1} << (rank % 64);
     std::vector<Tree> ranks(rank_count);
     std::iota(ranks.begin(), ranks.end(), 0);
-    canonical_ = reduce(ranks);
+    canonical_.resize(rank_count + 1, kNoTree);
+    for (std::uint32_t first = prefixes ? 1 : rank_count; first <= rank_count; ++first) {
+      canonical_[first] = reduce(std::span(ranks).first(first));
+      results_.emplace_back(canonical_[first], first);
+    }
+    std::ranges::sort(results_);
   }
 
   /// left + right. kNoTree if a rank is in both (only when counting); `overlap` then says which.
@@ -60,20 +68,29 @@ class Trees {
     return right == kNoTree ? kNoTree : join(left, right);
   }
 
-  /// The canonical tree of all ranks; when counting, any finished tree is as good.
-  Tree canonical() const { return canonical_; }
-  /// True if a value is finished: canonical, or with every rank in it when counting.
-  bool is_finished(Tree tree) const {
-    if (words_ == 0) return tree == canonical_;
-    std::size_t ranks = 0;
-    for (std::size_t word = 0; word < words_; ++word)
-      ranks += static_cast<std::size_t>(std::popcount(sets_[tree * words_ + word]));
-    return ranks == rank_count_;
+  /// The canonical tree of the first `ranks`; when counting, any other finished one is as good.
+  Tree canonical(std::uint32_t ranks) const { return canonical_[ranks]; }
+  /// How many ranks, the first ones, a value is the result of: it is their canonical tree, or when
+  /// counting has them all, and each once. 0: it is no result.
+  std::uint32_t result_of(Tree tree) const {
+    if (words_ == 0) {
+      const auto found = std::ranges::lower_bound(results_, std::pair(tree, std::uint32_t{0}));
+      return found != results_.end() && found->first == tree ? found->second : 0;
+    }
+    std::uint32_t ranks = 0, last = 0;
+    for (std::uint32_t word = 0; word < words_; ++word) {
+      const std::uint64_t set = sets_[tree * words_ + word];
+      if (set == 0) continue;
+      ranks += static_cast<std::uint32_t>(std::popcount(set));
+      last = word * 64 + 63 - static_cast<std::uint32_t>(std::countl_zero(set));
+    }
+    return ranks == last + 1 && canonical_[ranks] != kNoTree ? ranks : 0;
   }
   std::uint32_t overlap() const { return overlap_; }
-  /// "(1+0) is where (0+1) should be": the smallest part in which `tree` is not the canonical one.
-  std::string difference(Tree tree) const {
-    Tree canonical = canonical_;
+  /// "(1+0) is where (0+1) should be": the smallest part in which `tree` is not the canonical one
+  /// of the first `ranks`.
+  std::string difference(Tree tree, std::uint32_t ranks) const {
+    Tree canonical = canonical_[ranks];
     while (tree >= rank_count_ && canonical >= rank_count_) {
       const Node &is = nodes_[tree - rank_count_], &should = nodes_[canonical - rank_count_];
       if (is.left != should.left && is.right != should.right) break;
@@ -121,7 +138,8 @@ class Trees {
   std::vector<Node> nodes_;  // Tree rank_count_ + i is nodes_[i].
   std::vector<std::uint64_t> sets_;
   FlatMap index_;
-  Tree canonical_ = kNoTree;
+  std::vector<Tree> canonical_;  // By ranks; kNoTree: there is no result of so many.
+  std::vector<std::pair<Tree, std::uint32_t>> results_;  // The same by tree, in order.
 };
 
 }  // namespace tutti::plan

@@ -41,7 +41,7 @@ class Run {
         rank_count_(static_cast<std::uint32_t>(plan.ranks.size())),
         output_chunks_(output_chunks(plan)),
         reduces_(reduces(plan.shape.collective)),
-        trees_(rank_count_, plan.contract == Contract::kRelaxed),
+        trees_(rank_count_, plan.contract == Contract::kRelaxed, is_scan(plan.shape.collective)),
         written_(std::size_t{rank_count_} * output_chunks_),
         messages_(wiring.messages.size()) {
     bool lanes = false;
@@ -243,8 +243,8 @@ class Run {
         post(actor, wires(actor).of_location[location], value,
              races_ != nullptr && races_->orders(actor.lane, step.chunk));
         break;
-      case Place::kOutput: return write_output(actor, step, actor.rank, at);
-      case Place::kPeerOutput: return write_output(actor, step, at.peer, at);
+      case Place::kOutput: return write_output(actor, step, actor.rank, at, value);
+      case Place::kPeerOutput: return write_output(actor, step, at.peer, at, value);
       case Place::kInput:
       case Place::kPeerInput: return error(actor, "writes to an input");
     }
@@ -259,20 +259,30 @@ class Run {
                    step.source_count > 1 ? "reduced " : "", to_string(value.form),
                    to_string(at.form));
     }
-    if (at.form == Form::kResult && !trees_.is_finished(value.tree)) {
-      const bool relaxed = plan_.contract == Contract::kRelaxed;
-      return error(actor, "{}: {} of ranks {} is not the finished result{}", to_text(at, false),
-                   relaxed ? "a sum" : "the tree", trees_.to_text(value.tree),
-                   relaxed ? "" : ": " + trees_.difference(value.tree));
-    }
+    if (at.form == Form::kResult && trees_.result_of(value.tree) == 0)
+      return unfinished(actor, at, value.tree);
     value.form = at.form;
     return ok();
   }
 
+  /// How many ranks' contributions a rank's output adds up.
+  std::uint32_t summed(std::uint32_t owner) const {
+    return static_cast<std::uint32_t>(summed_ranks(plan_.shape.collective, static_cast<int>(owner),
+                                                   static_cast<int>(rank_count_)));
+  }
+
+  Error unfinished(Actor actor, const Location& at, Tree tree) {
+    const bool relaxed = plan_.contract == Contract::kRelaxed;
+    const std::uint32_t ranks = summed(is_of_peer(at) ? at.peer : actor.rank);
+    return error(actor, "{}: {} of ranks {} is not the finished result{}", to_text(at, false),
+                 relaxed ? "a sum" : "the tree", trees_.to_text(tree),
+                 relaxed || ranks == 0 ? "" : ": " + trees_.difference(tree, ranks));
+  }
+
   // The right content of an output chunk. Any finished tree does under the relaxed contract.
   Value promised(std::uint32_t owner, std::uint32_t chunk) const {
-    const Tree tree =
-        reduces_ ? trees_.canonical() : giver_of_output(plan_.shape, plan_.pieces, chunk);
+    const Tree tree = reduces_ ? trees_.canonical(summed(owner))
+                               : giver_of_output(plan_.shape, plan_.pieces, chunk);
     return {tree, chunk_of_output(plan_.shape, plan_.pieces, owner, chunk), Form::kResult};
   }
 
@@ -283,14 +293,19 @@ class Run {
                chunk_of_output(plan_.shape, plan_.pieces, owner, output);
   }
 
-  Status write_output(Actor actor, const Step& step, std::uint32_t owner, const Location& at) {
+  Status write_output(Actor actor, const Step& step, std::uint32_t owner, const Location& at,
+                      const Value& value) {
     // That it is the right chunk is a matter of structure: the value's is the step's, and so is the
-    // output's. Where nothing is reduced, the chunk says whose data it is. Sums were checked
-    // before.
+    // output's. Where nothing is reduced, the chunk says whose data it is. That a sum is a result
+    // was checked before, but not that it is this rank's.
+    if (reduces_ && trees_.result_of(value.tree) != summed(owner))
+      return unfinished(actor, at, value.tree);
     written_[std::size_t{owner} * output_chunks_ + at.chunk] = 1;
     if (!races_) return ok();
     const Location& source = lane(actor).locations[step.first];
+    // Where the form changes, an average is divided.
     const bool self_copy = owner == actor.rank && source.place == Place::kInput &&
+                           source.form == at.form &&
                            in_place_output(plan_, actor.rank, source.chunk) == at.chunk &&
                            keeps_content(owner, source.chunk, at.chunk);
     return races_->write_output(actor, state(actor).step, owner, at.chunk, self_copy);

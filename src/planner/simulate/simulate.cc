@@ -168,14 +168,17 @@ Result<plan::Plan> Simulator::plan_for(const Algorithm& algorithm, const plan::S
   return plan::fuse(build(algorithm, shape), static_cast<std::uint32_t>(options_.slots));
 }
 
-// Ranks that add up in canonical order have to be where that order says, in every lane.
+// Ranks that add up in canonical order have to be where that order says, in every lane; in a scan
+// each has to be itself.
 bool Simulator::may_lie(const Algorithm& algorithm, const plan::Shape& shape,
                         const std::vector<std::vector<Rank>>& orders) const {
-  if (options_.contract == Contract::kRelaxed || !reduces(options_.collective) ||
-      algorithm.contract(shape) == Contract::kRelaxed)
+  if (plan::allows_any_order(options_.collective, options_.contract) ||
+      plan::allows_any_order(options_.collective, algorithm.contract(shape)))
     return true;
   return std::all_of(orders.begin(), orders.end(),
-                     [](const auto& order) { return keeps_canonical_tree(order); });
+                     [scan = is_scan(options_.collective)](const auto& order) {
+                       return scan ? std::ranges::is_sorted(order) : keeps_canonical_tree(order);
+                     });
 }
 
 // The fastest of all shapes and rank orders, and its simulation.
@@ -334,7 +337,7 @@ bool Simulator::may_use(const Protocol& protocol, std::optional<Contract> contra
   // Where every value goes from one to one there is nothing that a switch could join.
   const Collective what = options_.collective;
   if (protocol.joins_in_switch && (what == Collective::kAllToAll || what == Collective::kGather ||
-                                   what == Collective::kScatter))
+                                   what == Collective::kScatter || is_scan(what)))
     return false;
   return !protocol.joins_in_switch || contract.value_or(options_.contract) == Contract::kRelaxed ||
          !reduces(options_.collective);

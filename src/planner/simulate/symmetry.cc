@@ -113,7 +113,7 @@ std::size_t size_of_plan(const plan::RankPlan& rank) {
 
 std::optional<plan::Plan> first_ranks(const Algorithm& algorithm, const plan::Shape& shape) {
   const int n = shape.rank_count;
-  if (has_root(shape.collective)) return std::nullopt;
+  if (has_root(shape.collective) || is_scan(shape.collective)) return std::nullopt;
   const Ranks ranks(algorithm, shape);
   plan::Plan plan{.name = std::string(algorithm.name),
                   .shape = shape,

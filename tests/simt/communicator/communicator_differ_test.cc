@@ -45,7 +45,7 @@ std::vector<Call> kinds(std::size_t count) {
   for (const Collective collective :
        {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
         Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter,
-        Collective::kAllToAll}) {
+        Collective::kAllToAll, Collective::kScan, Collective::kExclusiveScan}) {
     for (const int root : {0, 1}) {
       if (root == 0 || has_root(collective))
         calls.push_back({.collective = collective, .root = root});

@@ -288,7 +288,7 @@ TEST_CASE("a call that makes no sense is refused in one line") {
   tutti_call_t call = good;
   call.size = 2;
   refuses(call);
-  for (const int collective : {-1, 8}) {
+  for (const int collective : {-1, TUTTI_EXCLUSIVE_SCAN + 1}) {
     call = good;
     call.collective = collective;
     refuses(call);

@@ -77,6 +77,30 @@ TEST_CASE("all-reduce with a scale of each rank, blocking and started") {
       });
 }
 
+TEST_CASE("scan, blocking and started") {
+  check_collective(
+      all_get(kCount), [](int rank, int i) { return (rank + 1) * i + 7 * (rank * (rank + 1) / 2); },
+      [](tutti_comm_t comm, int, const void* in, void* out) {
+        return tutti_scan(comm, in, out, kCount, TUTTI_INT32, TUTTI_SUM);
+      },
+      [](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+        return tutti_start_scan(comm, in, out, kCount, TUTTI_INT32, TUTTI_SUM, work);
+      });
+}
+
+TEST_CASE("exclusive scan, blocking and started; rank 0 needs no output") {
+  check_collective([](int rank) { return rank == 0 ? 0 : kCount; },
+                   [](int rank, int i) { return rank * i + 7 * (rank * (rank - 1) / 2); },
+                   [](tutti_comm_t comm, int rank, const void* in, void* out) {
+                     return tutti_exclusive_scan(comm, in, rank == 0 ? nullptr : out, kCount,
+                                                 TUTTI_INT32, TUTTI_SUM);
+                   },
+                   [](tutti_comm_t comm, int, const void* in, void* out, tutti_work_t* work) {
+                     return tutti_start_exclusive_scan(comm, in, out, kCount, TUTTI_INT32,
+                                                       TUTTI_SUM, work);
+                   });
+}
+
 TEST_CASE("reduce to the last rank, blocking and started") {
   check_collective(
       [](int rank) { return rank == 2 ? kCount : 0; }, [](int, int i) { return 3 * i + 21; },

@@ -264,6 +264,9 @@ TEST_CASE("every plan has an estimate, and large messages cost in proportion") {
         before = estimate.microseconds;
       }
       const double ten = estimated(1'000'000'000).microseconds;
+      // One rank alone has nothing to do in an exclusive scan.
+      if (before == 0) CHECK(plan.ranks.size() == 1);
+      if (before == 0 && ten == 0) continue;
       CHECK(ten / before == Approx(10).epsilon(0.02));
     }
   });

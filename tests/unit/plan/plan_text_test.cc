@@ -134,7 +134,7 @@ TEST_CASE("errors name line and column and say what was expected") {
         "plan text, line 1, column 18: expected 'ranks', found the end of the line");
   CHECK(error_of("plan p sort ranks 2") ==
         "plan text, line 1, column 8: expected a collective (all_reduce, reduce_scatter, "
-        "all_gather, broadcast, reduce, gather, scatter, all_to_all), "
+        "all_gather, broadcast, reduce, gather, scatter, all_to_all, scan, exclusive_scan), "
         "found 'sort ranks 2'");
   CHECK(error_of("\nplan p all_reduce ranks 65536") ==
         "plan text, line 2, column 25: expected a rank count (1 to 65535), found '65536'");

@@ -64,15 +64,15 @@ TEST_CASE("an error names plan, rank, lane, step and reason") {
 }
 
 TEST_CASE("the wrong order is shown at its smallest part") {
-  plan::Trees trees(15, false);
+  plan::Trees trees(15, false, false);
   std::vector<plan::Tree> order(15);
   std::iota(order.begin(), order.end(), 0);
   std::swap(order[13], order[12]);
-  CHECK(trees.difference(trees.reduce(order)) == "(13+12) is where (12+13) should be");
+  CHECK(trees.difference(trees.reduce(order), 15) == "(13+12) is where (12+13) should be");
   std::swap(order[0], order[1]);  // In both halves: the whole.
-  CHECK_THAT(trees.difference(trees.reduce(order)),
+  CHECK_THAT(trees.difference(trees.reduce(order), 15),
              Contains(" is where ((((0+1)+(2+3))") && Contains("should be"));
-  CHECK_THAT(trees.difference(3), Contains("3 is where ((((0+1)+(2+3))"));
+  CHECK_THAT(trees.difference(3, 15), Contains("3 is where ((((0+1)+(2+3))"));
 }
 
 TEST_CASE("another order of reduction is relaxed, and only that") {
@@ -163,11 +163,17 @@ TEST_CASE("forms that can't become each other") {
   CHECK_THAT(verdict(with(kAllReduce, "-> output[0]", "-> output[0], scratch[0]:contribution")),
              Contains("scratch chunks"));
   const std::string with_scratch = with(kAllReduce, "rank 0\n", "rank 0 scratch 1\n");
-  CHECK_THAT(verdict(with(with_scratch, "-> output[0]", "-> output[0], scratch[0]:contribution")),
-             Contains("scratch[0]:contribution: a reduced partial can't become a contribution"));
+  CHECK_THAT(
+      verdict(with(with_scratch, "-> output[0]",
+                   "-> scratch[0]:contribution\n  move 0: scratch[0]:contribution -> output[0]")),
+      Contains("scratch[0]:contribution: a reduced partial can't become a contribution"));
+  CHECK_THAT(verdict(with(with_scratch, "move 0: input[0] -> to(1)",
+                          "move 0: input[0] -> scratch[0]:result\n  move 0: input[0] -> to(1)")),
+             Contains("scratch[0]:result: the tree of ranks 0 is not the finished result"));
+  // A wire rounds the one once more to have the other.
   CHECK_THAT(verdict(with(with_scratch, "-> to(1):contribution",
                           "-> to(1):contribution, scratch[0]:result")),
-             Contains("scratch[0]:result: the tree of ranks 0 is not the finished result"));
+             Contains("writes a contribution and a result: that takes two steps"));
   CHECK_THAT(verdict(with(with_scratch, "input[0], from(1):contribution",
                           "scratch[0]:contribution, from(1):contribution")),
              Contains("reads scratch[0]:contribution, which is undefined"));
