@@ -132,6 +132,8 @@ class HostExecutor {
   /// For what uses the link outside of calls (exec/recovery_board.h).
   void claim_link() { watchdog_.claim_link(); }
   void free_link() { watchdog_.free_link(); }
+  /// The error with the process of the rank that is to blame.
+  Error with_place(Error error) const { return watchdog_.with_place(std::move(error)); }
   /// For a call that does nothing: ok, or why this communicator is over.
   Status look_at_abort(const Call& call) const;
   /// Ends the call in progress and all later ones, on every rank. Any thread.

@@ -328,7 +328,8 @@ std::optional<Error> Messages::check_health_any(std::chrono::steady_clock::time_
   }
   if (!alive && !poll())
     return failure(message, Code::kPeerFailed, "all other ranks have ended or left");
-  if (any_.first != &message || now - message.batch->start <= timeout) return std::nullopt;
+  const bool is_late = !message.patient && now - message.batch->start > timeout;
+  if (any_.first != &message || !is_late) return std::nullopt;
   return failure(message, Code::kTimeout,
                  fmt::format("waited {} ms, and no rank sent; TUTTI_TIMEOUT_MS sets the limit",
                              timeout.count()));

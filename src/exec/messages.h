@@ -31,7 +31,8 @@ namespace tutti::exec {
 
 struct MessageBatch;
 
-/// One end of a message. The caller that posts it keeps it where it is until its batch is done.
+/// One end of a message. The caller that posts it keeps it where it is until its batch is done. It
+/// has more than 15 fields: what the caller says, and how far the engine is with it.
 struct Message {
   enum class Stage : std::uint8_t { kHeader, kMapped, kSlots };
 
@@ -47,6 +48,7 @@ struct Message {
   Rank* source = nullptr;  // Where the peer is noted, once it is known.
   // By rank: it must not end; null: one that lives will do.
   const std::atomic<bool>* needed = nullptr;
+  bool patient = false;  // It has no deadline.
   // The engine's own.
   MessageBatch* batch = nullptr;
   Message* next = nullptr;  // Posted later, for the same peer and direction.

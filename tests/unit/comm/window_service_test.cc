@@ -1,0 +1,88 @@
+// What a rank sends to a window of another host is not trusted: requests that can't be end the
+// window on all ranks, touch no memory, and are told of with the rank that sent them.
+#include "comm/window_service.h"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/catch.h"
+#include "tutti/window.h"
+
+namespace tutti {
+namespace {
+
+using Kind = WindowRequest::Kind;
+constexpr std::size_t kBytes = 100;
+
+struct Bad {
+  const char* what;  // Is said of it.
+  WindowRequest request;
+  int times = 1;  // It is sent.
+};
+
+std::vector<Bad> bad_requests() {
+  const auto type = static_cast<std::uint8_t>(DataType::kInt32);
+  const auto op = static_cast<std::uint8_t>(ReduceOp::kSum);
+  const auto avg = static_cast<std::uint8_t>(ReduceOp::kAvg);
+  return {
+      {"8 bytes at 93 of a window of 100 bytes", {.kind = Kind::kPut, .offset = 93, .bytes = 8}},
+      {"101 bytes at 0 of a window", {.kind = Kind::kPut, .bytes = 101}},
+      {"1 bytes at 18446744073709551615 of",
+       {.kind = Kind::kPut, .offset = ~std::uint64_t{0}, .bytes = 1}},
+      {"18446744073709551615 bytes at 1 of",
+       {.kind = Kind::kGet, .offset = 1, .bytes = ~std::uint64_t{0}}},
+      {"104 bytes at 0 of", {.kind = Kind::kAccumulate, .type = type, .op = op, .bytes = 104}},
+      {"accumulate", {.kind = Kind::kAccumulate, .type = type, .op = op, .offset = 2, .bytes = 4}},
+      {"accumulate", {.kind = Kind::kAccumulate, .type = type, .op = op, .bytes = 6}},
+      {"accumulate", {.kind = Kind::kAccumulate, .type = type, .op = avg, .bytes = 4}},
+      {"accumulate", {.kind = Kind::kAccumulate, .type = 255, .op = op, .bytes = 4}},
+      {"accumulate", {.kind = Kind::kAccumulate, .type = type, .op = 255, .bytes = 4}},
+      {"signal 64", {.kind = Kind::kSignal, .number = 64}},
+      {"an answer that nobody waits for", {.kind = Kind::kData, .bytes = 8, .ticket = 1}},
+      {"an end out of turn", {.kind = Kind::kBye}, 2},
+      {"an end out of turn", {.kind = Kind::kOver}},
+      {"kind 0", {.kind = static_cast<Kind>(0)}},
+      {"kind 77", {.kind = static_cast<Kind>(77)}},
+  };
+}
+
+/// What the service of rank 0 says of requests of rank 1, whose end has no service.
+std::string said_of(const Bad& bad) {
+  Settings settings;
+  settings.transport = "tcp";
+  settings.timeout = std::chrono::seconds(20);
+  auto comms = Communicator::in_process(2, settings);
+  if (!comms) return comms.error().to_string();
+  std::vector<std::byte> memory(kBytes, std::byte{7});
+  auto service =
+      std::make_shared<WindowService>(Insides::of((*comms)[0]), std::vector<bool>{false, true},
+                                      WindowMemory{memory, nullptr, [](int, int) {}, [] {}});
+  if (auto begun = service->begin(); !begun) return begun.error().to_string();
+  for (int i = 0; i < bad.times; ++i) {
+    auto sent = (*comms)[1].send(&bad.request, sizeof bad.request, DataType::kUint8, Rank{0});
+    if (!sent) return "not sent: " + sent.error().to_string();
+  }
+  for (const Deadline end = Deadline::after(std::chrono::seconds(20));
+       service->error() == nullptr && !end.passed();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::string said = service->error() == nullptr ? "" : service->error()->to_string();
+  service->abandon({Code::kAborted, "the test is over"});
+  const bool touched = std::ranges::count(memory, std::byte{7}) != kBytes;
+  return touched ? "memory was touched" : said;
+}
+
+TEST_CASE("requests that can't be are refused, whatever is wrong with them") {
+  for (const Bad& bad : bad_requests()) {
+    INFO(bad.what);
+    const std::string said = said_of(bad);
+    INFO(said);
+    const std::string begin =
+        "rank 0: mismatch: window: rank 1 sent a request that can't be: " + std::string(bad.what);
+    CHECK(said.starts_with(begin));
+  }
+}
+
+}  // namespace
+}  // namespace tutti
