@@ -24,7 +24,8 @@ from tutti.__main__ import with_interpreter
 numpy, ml_dtypes = elements.numpy, elements.ml_dtypes
 
 HEADER = "".join(
-    (ROOT / "include/tutti" / name).read_text(encoding="utf-8") for name in ("tutti.h", "tutti_vectors.h")
+    (ROOT / "include/tutti" / name).read_text(encoding="utf-8")
+    for name in ("tutti.h", "tutti_vectors.h", "tutti_windows.h")
 )
 
 
@@ -76,9 +77,9 @@ def letter_of(declaration: str) -> str:
     text = " ".join(declaration.split())
     if re.match(r"const char ?\*", text):
         return "s"
-    if "*" in text or re.match(r"tutti_(comm|work|callback)_t ", text):
+    if "*" in text or re.match(r"tutti_(comm|work|callback|window)_t ", text):
         return "p"
-    return {"size_t": "n", "double": "d"}.get(text.split()[0], "i")
+    return {"size_t": "n", "uint64_t": "u", "double": "d"}.get(text.split()[0], "i")
 
 
 class Buffers(unittest.TestCase):
@@ -280,6 +281,45 @@ class Misuse(unittest.TestCase):
         self.refused(tutti.InvalidArgumentError, "NULL", self.comm.all_reduce, array.array("d", [1]))
         self.assertIn("closed", repr(self.comm))
 
+    def test_windows(self) -> None:
+        refused, four, flags = self.refused, array.array("d", [0] * 4), memoryview(bytearray(4)).cast("?")
+        refused(ValueError, "window: `nbytes` is -1", self.comm.window, -1)
+        refused(TypeError, "window: `nbytes` is a float, and no int", self.comm.window, 8.0)
+        window = self.comm.window(64)
+        for rank in (-1, 1, 2**32):
+            refused(ValueError, "put: `to` is", window.put, four, rank)
+            refused(ValueError, "get: `source` is", window.get, four, rank)
+            refused(ValueError, "accumulate: `to` is", window.accumulate, four, rank)
+            refused(ValueError, "flush: `to` is", window.flush, rank)
+            refused(ValueError, "signal: `to` is", window.signal, rank)
+            refused(ValueError, "wait_signal: `source` is", window.wait_signal, rank)
+            refused(ValueError, "nbytes: `rank` is", window.nbytes, rank)
+        for call in (window.put, window.get, window.accumulate):
+            for offset in (-1, 2**63, 2**64):
+                refused(ValueError, "`offset` is", call, four, 0, offset=offset)
+            refused(TypeError, "`offset` is a str, and no int", call, four, 0, offset="0")
+            refused(tutti.InvalidArgumentError, "32 bytes at 40 of the 64 bytes of rank 0", call, four, 0, offset=40)
+            refused(TypeError, "is no buffer", call, [1.0], 0)
+        refused(ValueError, "get: `out` is read-only", window.get, b"1234", 0)
+        refused(tutti.InvalidArgumentError, "multiple of the 8 bytes", window.accumulate, four, 0, offset=4)
+        refused(tutti.InvalidArgumentError, "avg of float64", window.accumulate, four, 0, tutti.AVG)
+        refused(TypeError, "accumulate: booleans are reduced by", window.accumulate, flags, 0)
+        refused(TypeError, "can't be reduced, only moved", window.accumulate, array.array("H", [1]), 0)
+        for op in (99, 5, -1, "sum", None, 2**32):
+            refused(TypeError, "accumulate: there is no operation", window.accumulate, four, 0, op)
+        refused(tutti.InvalidArgumentError, "no signal 64", window.signal, 0, 64)
+        for number in (-1, 2**32):
+            refused(ValueError, "signal: `number` is", window.signal, 0, number)
+            refused(ValueError, "wait_signal: `number` is", window.wait_signal, 0, number)
+            refused(ValueError, "wait_signal: `count` is", window.wait_signal, 0, 0, number if number < 0 else 2**64)
+        with tutti.group():
+            refused(tutti.InvalidArgumentError, "group", window.flush, 0)
+        window.close()
+        window.close()
+        self.assertIn("closed", repr(window))
+        refused(ValueError, "memory: this window is closed", getattr, window, "memory")
+        refused(tutti.InvalidArgumentError, "the window is NULL", window.put, four, 0)
+
     def test_a_place_to_join(self) -> None:
         self.refused(ValueError, "128 bytes", tutti.init, b"short")
         self.refused(tutti.InvalidArgumentError, "rank", tutti.init, "127.0.0.1:1", rank=2, size=2)
@@ -361,6 +401,83 @@ class InProcess(unittest.TestCase):
                 break
         self.assertIsNone(alive())
         self.assertEqual(_work._abandoned, [])
+
+
+class Windows(unittest.TestCase):
+    def setUp(self) -> None:
+        self.comm = tutti.init()
+        self.addCleanup(self.comm.close)
+
+    def test_a_rank_puts_gets_and_accumulates_in_its_own_memory(self) -> None:
+        with self.comm.window(64) as window:
+            memory = window.memory
+            self.assertEqual((bytes(memory), window.nbytes(0), memory.readonly), (bytes(64), 64, False))
+            window.put(b"12345678", 0, 8)
+            self.assertEqual(bytes(memory[8:16]), b"12345678")
+            out = bytearray(4)
+            self.assertIs(window.get(out, 0, 12), out)
+            self.assertEqual(out, b"5678")
+            numbers = memory.cast("q")
+            window.accumulate(array.array("q", [5, 6]), 0, offset=16)
+            window.accumulate(array.array("q", [7, 1]), 0, tutti.MAX, 16)
+            self.assertEqual(numbers[2:4].tolist(), [7, 6])
+            window.accumulate(memoryview(b"\1").cast("?"), 0, tutti.OR, offset=32)
+            self.assertEqual(memory[32], 1)
+            window.put(array.array("H", [258]), 0)  # A type that is moved only.
+            self.assertEqual(memory.cast("H")[0], 258)
+            window.signal(0)
+            window.signal(0, 63)
+            window.signal(0)
+            window.wait_signal(0, count=2)
+            window.wait_signal(0, 63)
+            window.flush(0)
+            numbers.release()
+        with self.assertRaises(ValueError):  # Released.
+            memory[0]
+
+    def test_a_rank_may_have_no_memory(self) -> None:
+        with self.comm.window() as window:
+            self.assertEqual((len(window.memory), window.nbytes(0)), (0, 0))
+            window.put(b"", 0)
+
+    def test_memory_stays_until_its_last_view_goes_unless_the_window_is_closed(self) -> None:
+        view = self.comm.window(8).memory[2:4]
+        alive = weakref.ref(view.obj)
+        gc.collect()
+        view[0] = 5
+        self.assertEqual(bytes(view), b"\5\0")
+        del view
+        gc.collect()
+        self.assertIsNone(alive())
+
+    def test_a_window_outlives_its_communicator(self) -> None:
+        window = self.comm.window(8)
+        self.comm.close()
+        window.put(b"1", 0)
+        self.assertEqual(window.memory[0], ord("1"))
+        window.close()
+
+    def test_a_block_that_raises_ends_the_window_without_the_others(self) -> None:
+        first, second = tutti.in_process(2)
+        second_window: list[tutti.Window] = []
+        started = threading.Thread(target=lambda: second_window.append(second.window(8)))
+        started.start()
+        with self.assertRaises(KeyError), first.window(8) as window:
+            started.join()
+            raise KeyError("nothing of that name")
+        self.assertIn("closed", repr(window))
+        with self.assertRaises((tutti.PeerFailedError, tutti.AbortedError)) as missed:
+            second_window[0].wait_signal(0)
+        self.assertEqual(missed.exception.peer, 0)
+
+    @unittest.skipIf(numpy is None, "NumPy is not here")
+    def test_arrays_in_its_memory(self) -> None:
+        with self.comm.window(24) as window:
+            data = numpy.frombuffer(window.memory, "float32")
+            data[:] = 2
+            window.accumulate(numpy.ones((2, 3), "float32"), 0)
+            self.assertEqual(data.tolist(), [3.0] * 6)
+            del data
 
 
 class Memory(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""The binding on 1 to 4 processes: every collective, failures, recovery, joining."""
+"""The binding on 1 to 4 processes: every collective, windows, failures, recovery, joining."""
 
 import os
 import re
@@ -19,6 +19,21 @@ class Collectives(unittest.TestCase):
                 ended = run_ranks(count, str(HERE / "collectives_ranks.py"))
                 self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
                 self.assertEqual(ended.stdout.count("right"), count)
+
+
+class Windows(unittest.TestCase):
+    def right(self, count: int, **more: str) -> None:
+        with self.subTest(ranks=count, **more):
+            ended = run_ranks(count, str(HERE / "windows_ranks.py"), options=(), **more)
+            self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+            self.assertEqual(ended.stdout.count("right"), count)
+
+    def test_every_type_and_signals(self) -> None:
+        for count in (1, 2, 4):
+            self.right(count)
+
+    def test_ranks_that_reach_each_other_by_messages_only(self) -> None:
+        self.right(3, TUTTI_TRANSPORT="tcp")
 
 
 class Failures(unittest.TestCase):

@@ -33,6 +33,7 @@ from ._memory import data_types, mem_alloc, zeros
 from ._prepared import PreparedCall
 from ._types import Op
 from ._version import VERSION as __version__
+from ._window import Window
 from ._work import Work
 
 SUM, PROD, MAX, MIN, AVG = Op.SUM, Op.PROD, Op.MAX, Op.MIN, Op.AVG
@@ -64,6 +65,7 @@ __all__ = [
     "SystemFailedError",
     "TimeoutError",
     "UnsupportedError",
+    "Window",
     "Work",
     "__version__",
     "data_types",

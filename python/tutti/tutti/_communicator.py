@@ -14,6 +14,7 @@ from ._library import calls, functions
 from ._prepared import PreparedCall, prepare
 from ._types import TYPES
 from ._vectors import Messages, VectorCollectives
+from ._window import Window
 
 
 class Shrunk(NamedTuple):
@@ -199,6 +200,11 @@ class Communicator(Collectives, VectorCollectives, Messages):
 
     def deregister(self, memory: Any) -> None:
         check(functions["deregister"](self._handle, look(memory).pointer))
+
+    def window(self, nbytes: int = 0) -> Window:
+        """Memory of each rank that the others read and write without its help. `nbytes` of this rank, zeroed; ranks
+        may give different numbers. All ranks call it."""
+        return Window(self, nbytes)
 
     # ---- Choices, and what is going on ----
 

@@ -23,6 +23,7 @@ LETTERS: dict[str, Any] = {
     "s": ctypes.c_char_p,
     "i": ctypes.c_int,
     "n": ctypes.c_size_t,
+    "u": ctypes.c_uint64,
     "d": ctypes.c_double,
 }
 
@@ -93,6 +94,18 @@ SIGNATURES = {
     "mem_free": "ip",
     "register": "ippnin",
     "deregister": "ipp",
+    "window_create": "ipnp",
+    "window_close": "ip",
+    "window_destroy": "ip",
+    "window_data": "ipp",
+    "window_bytes": "ipip",
+    "window_address_of": "ipip",
+    "put": "ippnin",
+    "get": "ippnin",
+    "accumulate": "ippniiin",
+    "flush": "ipi",
+    "signal": "ipii",
+    "wait_signal": "ipiiu",
 }
 
 
