@@ -17,14 +17,18 @@ typedef struct Traits {
   const char* name;
   enum { kNone, kAll, kUpTo, kBelow } summed;
   int root_input, input_each, root_output, output_each;
+  enum { kPrevious = -1, kNobody, kNext } neighbour;  // One-sided: whose input an output gets.
 } Traits;
 enum { kEvery = 0, kRoot = 1, kOne = 0, kEach = 1 };
 static const Traits kTraits[] = {
 #define TUTTI_COLLECTIVE(enumerator, name, summed, from, input, to, output) \
-  {name, summed, from, input, to, output},
+  {name, summed, from, input, to, output, kNobody},
 #include "tutti/collectives.def"
 #undef TUTTI_COLLECTIVE
-    {"barrier", kNone, kEvery, kOne, kEvery, kOne}};
+    {"barrier", kNone, kEvery, kOne, kEvery, kOne, kNobody},
+    {"put", kNone, kEvery, kOne, kEvery, kOne, kPrevious},
+    {"get", kNone, kEvery, kOne, kEvery, kOne, kNext},
+    {"put_signal", kNone, kEvery, kOne, kEvery, kOne, kPrevious}};
 enum { kTraitCount = sizeof kTraits / sizeof kTraits[0] };
 
 // A collective's result by two others; the first takes the input, the second what the first gave.
@@ -100,6 +104,15 @@ static int parse_detour(const char* text, LoopCollective whole, const Detour** b
 
 const char* loop_name(LoopCollective collective) { return kTraits[collective].name; }
 
+int loop_is_one_sided(LoopCollective collective) {
+  return kTraits[collective].neighbour != kNobody;
+}
+
+size_t loop_window_part(const LoopOptions* options) {
+  enum { kPage = 4096 };
+  return (options->largest + kPage - 1) / kPage * kPage;
+}
+
 int loop_not_there(const char* peer, LoopCollective collective) {
   fprintf(stderr, "%s has no %s\n", peer, loop_name(collective));
   return kLoopNotThere;
@@ -117,7 +130,7 @@ int loop_parse(int argc, char** argv, LoopOptions* options) {
     double number = 0;
     if (strcmp(option, "--collective") == 0) {
       if (!parse_collective(value, &options->collective))
-        takes = "a collective's name, as all_reduce, or barrier";
+        takes = "a collective's name, as all_reduce, or barrier, put, get, put_signal";
     } else if (strcmp(option, "--sizes") == 0) {
       if (!parse_sizes(value, options))
         takes = "up to 64 multiples of 4, up to 1 GiB, with commas between";
@@ -225,7 +238,10 @@ static int verify(const Test* test) {
   }
   int failure = 0;
   for (size_t block = 0; block < blocks(test, traits->output_each) && failure == 0; ++block) {
-    const int giver = traits->root_input ? 0 : (int)block;
+    const int neighbour = (peer->rank + peer->rank_count + traits->neighbour) % peer->rank_count;
+    const int giver = traits->neighbour != kNobody ? neighbour
+                      : traits->root_input         ? 0
+                                                   : (int)block;
     failure = verify_block(test, block, base(giver, mine), 1);
   }
   return failure;
@@ -259,6 +275,16 @@ static int call_once(const Test* test) {
   if (test->by == NULL) return test->peer->call(test->peer->context, &test->call);
   const int failure = call_part(test, test->by->first, 0);
   return failure != 0 ? failure : call_part(test, test->by->then, 1);
+}
+
+// The first call of a size, verified. A one-sided call does not wait until the other rank has
+// filled its buffers, and a put does not tell it that data have come.
+static int call_verified(const Test* test) {
+  const LoopPeer* peer = test->peer;
+  int failure = test->traits->neighbour != kNobody ? peer->barrier(peer->context) : 0;
+  if (failure == 0) failure = call_once(test);
+  if (failure == 0 && test->call.collective == kPut) failure = peer->barrier(peer->context);
+  return failure != 0 ? failure : verify(test);
 }
 
 // The time of one call in a batch, in microseconds.
@@ -334,8 +360,7 @@ static double median(double* numbers, uint64_t count) {
 
 static int run_size(const Test* test, double min_ms) {
   const LoopPeer* peer = test->peer;
-  int failure = call_once(test);
-  if (failure == 0) failure = verify(test);
+  int failure = call_verified(test);
   if (failure == 0) failure = warm_up(test);
   uint64_t iterations = 0, batches = 0;
   if (failure == 0) failure = calibrate(test, min_ms, &iterations, &batches);

@@ -5,6 +5,18 @@
 // that consists of a block for each rank, a block has bytes / ranks, rounded down to elements; a
 // size too small for an element a block is left out. A barrier has one size, 0.
 //
+// put, get and put_signal are one-sided: they access memory of a window, in which both buffers of a
+// rank lie. Rank r works with the next rank, (r + 1) mod ranks; a size is what one rank moves.
+//   put         writes the input to the next rank's output, and returns once it is there
+//   get         reads the next rank's input to this rank's output
+//   put_signal  waits until the next rank's output is free, puts, and signals that; returns once
+//               the previous rank's data have come
+// A program that hands data on in each step needs put_signal. With MPI it is post, start, put,
+// complete and wait. The two differ in when a rank says that its output is free: MPI's post says so
+// at the start of a call. Windows of ours leave that to the program, so the loop sends a signal
+// back at the end of the call before. That word is under way earlier, which favours ours. Either
+// way a call is one put, one word to the next rank and one to the previous rank.
+//
 // Per size: one verified call, up to 31 calls within 20 ms to get warm and to try out what there is
 // to try out, the search for how many calls fill a batch, then batches. A
 // batch is a barrier and that many calls (float32, sum, root 0, the same buffers again and again,
@@ -43,7 +55,10 @@ typedef enum LoopCollective {  // NOLINT(modernize-use-using): C.
 #define TUTTI_COLLECTIVE(enumerator, ...) enumerator,
 #include "tutti/collectives.def"
 #undef TUTTI_COLLECTIVE
-  kBarrier
+  kBarrier,
+  kPut,  // From here on one-sided.
+  kGet,
+  kPutSignal
 } LoopCollective;
 
 // The options of the command line.
@@ -91,11 +106,20 @@ int loop_parse(int argc, char** argv, LoopOptions* options);
 // The name that --collective takes.
 const char* loop_name(LoopCollective collective);
 
+// Whether it is one-sided, and wants both buffers in a window.
+int loop_is_one_sided(LoopCollective collective);
+
+// Bytes of a buffer in such a window: the input lies at 0, the output behind it, at this offset.
+// Whole pages, so that what a rank reads and what others write share no cache line.
+size_t loop_window_part(const LoopOptions* options);
+
 // Says on stderr that `peer` lacks the collective; kLoopNotThere.
 int loop_not_there(const char* peer, LoopCollective collective);
 
 // Runs all sizes on this rank with buffers of options->largest bytes. 0, kLoopWrongResult if a
-// result was wrong (after one line on stderr), or what a callback returned.
+// result was wrong (after one line on stderr), or what a callback returned. For one-sided calls,
+// `barrier` also orders memory: behind it, a rank's loads see what others have put before it, and
+// others' calls see what the rank has stored.
 int loop_run(const LoopPeer* peer, const LoopOptions* options, float* input, float* output);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# perf/compare as scripts/perf-host uses it: every collective, its tables, files and errors, so that
-# it can't rot between two measurements. Asserts no times.
+# perf/compare as scripts/perf-host uses it: every collective and one-sided call, its tables, files and
+# errors, so that it can't rot between two measurements. Asserts no times.
 set -euo pipefail
 compare=$TEST_SOURCE_DIR/perf/compare
 work=$(mktemp -d)
@@ -10,7 +10,7 @@ unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TUTTI_RENDEZVOUS TUTTI_
 fail() { echo "FAILED: $*"; exit 1; }
 quick=(--build "$TEST_BUILD_DIR" --rounds 1 --min-ms 1)
 
-echo "== every collective, ours and all peers that are installed"
+echo "== every collective and one-sided call, ours and all peers that are installed"
 # Gloo and MPICH take milliseconds a call where ranks outnumber cores: only Open MPI for 3 ranks.
 for run in "2 all" "3 openmpi"; do
   read -r ranks peers <<<"$run"
@@ -28,20 +28,26 @@ runs = {(run["collective"], run["ranks"]): run for n in "23"
         for run in json.load(open(f"{work}/{n}.json"))}
 names = re.findall(r'^TUTTI_COLLECTIVE\(\w+, "(\w+)"', Path(source, "include/tutti/collectives.def").read_text(), re.M)
 assert len(names) >= 8, names
-for collective in (*names, "barrier"):
+one_sided = ("put", "get", "put_signal")
+for collective in (*names, "barrier", *one_sided):
     for ranks in (2, 3):
         run = runs[collective, ranks]
-        one_block = collective in ("all_reduce", "broadcast", "reduce", "scan", "exclusive_scan")
+        one_block = collective in ("all_reduce", "broadcast", "reduce", "scan", "exclusive_scan", *one_sided)
         sizes = [0] if collective == "barrier" else [8, 12, 65536] if ranks == 2 or one_block else [12, 65536]
         assert [row["bytes"] for row in run["rows"]] == sizes, (collective, ranks, run["rows"])
+        # A window has one kind of memory. Every MPI that takes part has one-sided calls.
+        ours = {"registered"} if collective in one_sided else {"registered", "plain"}
+        mpis = {"openmpi", "mpich", "openmpi5", "mpich5", "impi"} & set(runs["barrier", ranks]["rows"][0]["times"])
         for row in run["rows"]:
-            assert {"registered", "plain"} <= set(row["times"]), row
+            times = set(row["times"])
+            assert times & {"registered", "plain"} == ours and mpis <= times, row
+            assert collective not in one_sided or times == ours | mpis, row
             for mine, ratios in row["ratios"].items():
                 for peer in set(ratios) - {"best"}:
                     exact = row["times"][peer]["us"] / row["times"][mine]["us"]
                     assert abs(ratios[peer] / exact - 1) < 1e-9, row
         xml.dom.minidom.parse(f"{work}/{ranks}-{collective}-{ranks}.svg")
-assert len(runs) == 2 * (len(names) + 1), sorted(runs)
+assert len(runs) == 2 * (len(names) + 1 + len(one_sided)), sorted(runs)
 PY
 
 echo "== all peers there are: tables of at most 100 columns with the times of each"
