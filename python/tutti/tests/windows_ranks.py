@@ -74,6 +74,7 @@ def main() -> None:
         with comm.window(MOST + comm.rank) as window:
             assert [window.nbytes(rank) for rank in range(comm.size)] == [MOST + rank for rank in range(comm.size)]
             assert bytes(window.memory) == bytes(MOST + comm.rank)
+            comm.barrier()  # All have looked.
             for dtype in tutti.data_types():
                 for maker in elements.makers(dtype):
                     pass_on(comm, window, maker, dtype)
