@@ -37,6 +37,7 @@ bool waits(const Call& call, int rank) {
   if (call.message) return rank == 1;
   const CollectiveTraits traits = traits_of(call.collective);
   if (traits.root_input) return rank != call.root;
+  if (is_scan(call.collective)) return rank > 0;
   return !traits.root_output || rank == call.root;
 }
 

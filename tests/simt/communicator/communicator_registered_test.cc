@@ -112,6 +112,7 @@ TEST_CASE("slots are left out for what is registered, and only for that") {
     const auto collective = static_cast<Collective>(i);
     INFO(to_string(collective));
     CHECK_FALSE(direct(collective, {}));
+    if (is_scan(collective)) continue;  // On devices these go by slots so far.
     // Whose blocks a root may have in its other buffer.
     const bool uneven_ends =
         collective == Collective::kGather || collective == Collective::kScatter;
