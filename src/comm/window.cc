@@ -81,10 +81,13 @@ struct Window::Parts {
   std::vector<std::byte*> fronts;          // By rank, where they are here; null: far.
   std::vector<std::uint64_t> taken;        // By rank and number, signals waited for.
   std::shared_ptr<WindowService> service;  // Null: all ranks are near.
+  const std::size_t front_bytes;           // Before each rank's memory.
   const std::uint32_t forks = fork_count();
 
   Parts(Communicator own, std::shared_ptr<Communicator::State*> parent)
-      : comm(std::move(own)), whole(std::move(parent)) {}
+      : comm(std::move(own)),
+        whole(std::move(parent)),
+        front_bytes(Front::bytes(static_cast<std::size_t>(ranks()))) {}
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
   ~Parts() {
@@ -100,14 +103,13 @@ struct Window::Parts {
   Communicator::State& state() const { return Insides::of(comm); }
   int me() const { return state().me.value; }
   int ranks() const { return state().rank_count; }
-  std::size_t front_bytes() const { return Front::bytes(static_cast<std::size_t>(ranks())); }
   std::size_t bytes_of(int rank) const { return bytes[static_cast<std::size_t>(rank)]; }
   Front* front(int rank) const {
     return reinterpret_cast<Front*>(fronts[static_cast<std::size_t>(rank)]);
   }
   std::byte* data(int rank) const {
     std::byte* const at = fronts[static_cast<std::size_t>(rank)];
-    return at == nullptr ? nullptr : at + front_bytes();
+    return at == nullptr ? nullptr : at + front_bytes;
   }
 
   Status make(std::size_t own_bytes);
@@ -125,19 +127,19 @@ struct Window::Parts {
 
 /// Makes this rank's memory and finds the others'. What one rank can't have is an error on all.
 Status Window::Parts::make(std::size_t own_bytes) {
-  const std::size_t most = static_cast<std::size_t>(PTRDIFF_MAX) - front_bytes();
+  const std::size_t most = static_cast<std::size_t>(PTRDIFF_MAX) - front_bytes;
   Status made;
   if (own_bytes > most) {
     made = refused("window", fmt::format("{} bytes are more than memory can hold", own_bytes),
                    state().me);
-  } else if (auto allocated = mem_alloc(front_bytes() + own_bytes); allocated) {
+  } else if (auto allocated = mem_alloc(front_bytes + own_bytes); allocated) {
     memory.reset(*allocated, [](void* data) { (void)mem_free(data); });
   } else {
     made = std::move(allocated.error());
   }
   Hello mine{.name = {}, .bytes = own_bytes};
   if (made) {
-    mine.name = state().executor->endpoint().name(memory.get(), front_bytes() + own_bytes);
+    mine.name = state().executor->endpoint().name(memory.get(), front_bytes + own_bytes);
     mine.segment = segments::id_of(memory.get());
   }
   TUTTI_TRY(const auto all, meet(mine, std::move(made), "has no memory for it"));
@@ -168,7 +170,7 @@ Status Window::Parts::map(const std::vector<Hello>& all) {
   for (int rank = 0; rank < ranks(); ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (rank == me() || !endpoint.near(me(), rank)) continue;
-    const std::size_t size = front_bytes() + all[at].bytes;
+    const std::size_t size = front_bytes + all[at].bytes;
     if (identities[at].process != identities[static_cast<std::size_t>(me())].process) {
       TUTTI_TRY(fronts[at], endpoint.map(rank, all[at].name, size));
       continue;
@@ -205,10 +207,10 @@ Status Window::Parts::serve() {
 
 Status Window::Parts::check(std::string_view function, Rank peer) const {
   if (in_group()) return refused(function, "a group can't hold it", state().me);
-  if (peer.value >= 0 && peer.value < ranks()) {
-    return fronts[static_cast<std::size_t>(peer.value)] != nullptr ? ok()
-                                                                   : Progress::may_wait(function);
-  }
+  const auto at = static_cast<std::size_t>(peer.value);  // A negative one is a large one.
+  if (at < fronts.size() && fronts[at] != nullptr) [[likely]]
+    return ok();
+  if (at < fronts.size()) return Progress::may_wait(function);
   return refused(function, fmt::format("rank {} is not one of the {} ranks", peer.value, ranks()),
                  state().me);
 }
