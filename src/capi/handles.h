@@ -21,13 +21,22 @@
 #include "tutti/communicator.h"
 #include "tutti/tutti.h"
 
+namespace tutti::c_api {
+
+/// A wire of which any thread may make another. Aligned to its size: else Clang calls libatomic.
+struct alignas(sizeof(Wire)) AlignedWire : Wire {};
+using KeptWire = std::atomic<AlignedWire>;
+static_assert(KeptWire::is_always_lock_free);
+
+}  // namespace tutti::c_api
+
 struct tutti_comm {
   explicit tutti_comm(tutti::Communicator made) : comm(std::move(made)) {}
   tutti::Communicator comm;
   /// What tutti_comm_use_algorithm said last; null: nothing. The texts are never freed, as a call
   /// of another thread may be reading one.
   std::atomic<const std::string*> algorithm{nullptr};
-  std::atomic<tutti::Wire> wire{tutti::Wire{}};  // What tutti_comm_use_wire said last.
+  tutti::c_api::KeptWire wire{};  // What tutti_comm_use_wire said last.
 };
 
 struct tutti_work {
@@ -100,17 +109,17 @@ struct Arguments {
 };
 
 /// Sets a request's wire, if tutti_comm_use_wire or tutti_device_comm_use_wire named one.
-inline void take_wire(const std::atomic<Wire>& wire, Request& asked) {
+inline void take_wire(const KeptWire& wire, Request& asked) {
   // relaxed: it leads to nothing.
   if (asked.type == DataType::kFloat32 && !asked.vector_variant)
     asked.wire = wire.load(std::memory_order_relaxed);
 }
 
 /// Notes the wire that a caller named; kInvalidArgument: there is none of that name.
-inline Status use_wire(const char* function, const char* name, std::atomic<Wire>& wire) {
+inline Status use_wire(const char* function, const char* name, KeptWire& wire) {
   const auto named = parse_wire(name == nullptr || *name == '\0' ? "plain" : name);
   if (!named) return invalid(function, "there is no wire of that name");
-  wire.store(*named, std::memory_order_relaxed);  // relaxed: it leads to nothing.
+  wire.store({*named}, std::memory_order_relaxed);  // relaxed: it leads to nothing.
   return ok();
 }
 

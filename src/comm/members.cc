@@ -25,7 +25,7 @@ Result<std::vector<Rank>> Communicator::ranks_in(const Communicator& other) cons
     for (const State::Identity& one : state_->identities) {
       const auto found = std::ranges::lower_bound(there, std::pair{one, 0});
       const bool is_there = found != there.end() && found->first == one;
-      ranks.emplace_back(is_there ? found->second : -1);
+      ranks.push_back(Rank{is_there ? found->second : -1});
     }
     return ranks;
   });

@@ -13,7 +13,7 @@
 struct tutti_device_comm {
   explicit tutti_device_comm(tutti::DeviceCommunicator made) : comm(std::move(made)) {}
   tutti::DeviceCommunicator comm;
-  std::atomic<tutti::Wire> wire{tutti::Wire{}};  // What tutti_device_comm_use_wire said last.
+  tutti::c_api::KeptWire wire{};  // What tutti_device_comm_use_wire said last.
 };
 
 namespace tutti::c_api {
