@@ -31,8 +31,8 @@ extern "C" {
 typedef struct tutti_window* tutti_window_t;
 
 /* `bytes` of memory of this rank, zeroed and aligned to a page; ranks may give different numbers,
- * and 0. Collective. The window may outlive `comm`, and has its timeout. If one rank can't have its
- * memory, all get an error. */
+ * and 0. Collective. The window may outlive `comm`, and has its timeout. To abort or revoke `comm`
+ * ends its windows. If one rank can't have its memory, all get an error. */
 TUTTI_API tutti_result_t tutti_window_create(tutti_comm_t comm, size_t bytes,
                                              tutti_window_t* window);
 
@@ -86,7 +86,8 @@ TUTTI_API tutti_result_t tutti_signal(tutti_window_t window, int to, int number)
 
 /* Waits until rank `from` has sent `count` signals of this number more than were waited for before.
  * TUTTI_TIMEOUT: nothing is taken, the window goes on, and one may wait again. TUTTI_PEER_FAILED if
- * that rank has died or left. */
+ * that rank has died or left; if one of another host has left, TUTTI_ABORTED. Only a wait notices
+ * the death of a rank of this host: put, get and signal to it return TUTTI_OK. */
 TUTTI_API tutti_result_t tutti_wait_signal(tutti_window_t window, int from, int number,
                                            uint64_t count);
 

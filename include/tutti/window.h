@@ -29,8 +29,8 @@ class TUTTI_API Window {
   static constexpr int kSignals = 64;
 
   /// `bytes` of memory of this rank, zeroed and aligned to a page; ranks may give different numbers
-  /// and 0. Collective. The window may outlive `comm`, and has its timeout. If one rank can't have
-  /// its memory, all get an error.
+  /// and 0. Collective. The window may outlive `comm`, and has its timeout. To abort or revoke
+  /// `comm` ends its windows. If one rank can't have its memory, all get an error.
   static Result<Window> create(Communicator& comm, std::size_t bytes);
   Window(Window&&) noexcept;
   Window& operator=(Window&&) noexcept;
@@ -73,7 +73,9 @@ class TUTTI_API Window {
   Status signal(Rank to, int number = 0);
   /// Waits until rank `from` has sent `count` signals of this number more than were waited for
   /// before. kTimeout after Settings::timeout: nothing is taken, the window goes on, and one may
-  /// wait again. kPeerFailed if that rank has died or left.
+  /// wait again. kPeerFailed if that rank has died or left; if one of another host has left,
+  /// kAborted. Only a wait notices the death of a rank of this host: put, get and signal to it
+  /// return ok.
   Status wait_signal(Rank from, int number = 0, std::uint64_t count = 1);
 
  private:

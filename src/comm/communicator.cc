@@ -181,7 +181,7 @@ void Communicator::abort(std::string_view reason) {
     return ok();
   });
   state_->recovery.aborts.fetch_add(1, std::memory_order_relaxed);
-  state_->executor->abort(error);
+  state_->end_all(error);
 }
 
 namespace {

@@ -96,7 +96,7 @@ void Communicator::revoke(std::string_view reason) {
     error.what = fmt::format("{}; shrink makes a communicator of the ranks that are left", reason);
     return ok();
   });
-  state_->executor->abort(error);
+  state_->end_all(error);
 }
 
 Result<Shrunk> Communicator::shrink(std::span<const Rank> excluded) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <compare>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -18,6 +19,28 @@
 #include "tutti/communicator.h"
 
 namespace tutti {
+
+/// What ends where a communicator is aborted or revoked: its windows, which may outlive it. Any
+/// thread.
+class Dependents {
+ public:
+  void add(exec::HostExecutor& executor) {
+    const std::lock_guard lock(mutex_);
+    executors_.push_back(&executor);
+  }
+  void remove(const exec::HostExecutor& executor) {
+    const std::lock_guard lock(mutex_);
+    std::erase(executors_, &executor);
+  }
+  void abort(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    for (exec::HostExecutor* const executor : executors_) executor->abort(error);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<exec::HostExecutor*> executors_;
+};
 
 /// It has more than 20 functions and 15 fields: all that a communicator is made of, and each kind
 /// of call's way to the executor.
@@ -52,6 +75,7 @@ struct Communicator::State {
   /// For what outlives a communicator and asks for it (Prepared): null once that has gone, though
   /// the progress thread may still carry on what was started.
   std::shared_ptr<State*> here = std::make_shared<State*>(this);
+  std::shared_ptr<Dependents> dependents = std::make_shared<Dependents>();
 
   /// Checks what the user gave. Ok, or kInvalidArgument in one line.
   Status check(const exec::Call& call) const;
@@ -89,6 +113,11 @@ struct Communicator::State {
     }
   }
   Error ended_by(std::string_view function, const std::exception& thrown) const noexcept;
+  /// By the program: ends this communicator and its windows on all ranks. Any thread.
+  void end_all(const Error& error) const {
+    executor->abort(error);
+    dependents->abort(error);
+  }
 
  private:
   Status run_checked(const exec::Call& call);

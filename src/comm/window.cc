@@ -10,13 +10,11 @@
 
 #include <fmt/format.h>
 
-#include "base/cpus.h"
 #include "base/fork.h"
 #include "base/wait.h"
 #include "comm/state.h"
 #include "comm/window_service.h"
 #include "kernels/host/accumulate.h"
-#include "kernels/host/reduce.h"
 #include "transport/local/segments.h"
 
 namespace tutti {
@@ -74,9 +72,8 @@ struct Window::Parts {
   // Memory of ranks in this process, so that it outlives them here, as that of others does.
   std::vector<segments::Mapping> mapped;
   Communicator comm;
-  std::shared_ptr<Communicator::State*> whole;  // The communicator that it was made of.
-  // Copies of so many go past the cache, as those of messages.
-  std::size_t stream_from_bytes = last_level_cache_bytes() / 16 * 5;
+  std::shared_ptr<Dependents> parent;      // That of the communicator that it was made of.
+  const std::size_t stream_from_bytes;     // Copies of so many go past the cache.
   std::vector<std::size_t> bytes;          // By rank.
   std::vector<std::byte*> fronts;          // By rank, where they are here; null: far.
   std::vector<std::uint64_t> taken;        // By rank and number, signals waited for.
@@ -84,13 +81,17 @@ struct Window::Parts {
   const std::size_t front_bytes;           // Before each rank's memory.
   const std::uint32_t forks = fork_count();
 
-  Parts(Communicator own, std::shared_ptr<Communicator::State*> parent)
+  Parts(Communicator own, std::shared_ptr<Dependents> dependents)
       : comm(std::move(own)),
-        whole(std::move(parent)),
-        front_bytes(Front::bytes(static_cast<std::size_t>(ranks()))) {}
+        parent(std::move(dependents)),
+        stream_from_bytes(state().executor->messages().stream_from_bytes()),
+        front_bytes(Front::bytes(static_cast<std::size_t>(ranks()))) {
+    parent->add(*state().executor);
+  }
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
   ~Parts() {
+    parent->remove(*state().executor);
     // In a forked child the window is the parent's.
     if (service != nullptr && forks == fork_count())
       service->abandon(
@@ -206,7 +207,7 @@ Status Window::Parts::serve() {
 }
 
 Status Window::Parts::check(std::string_view function, Rank peer) const {
-  if (in_group()) return refused(function, "a group can't hold it", state().me);
+  if (in_group()) return refused(function, "it can't be called in a group", state().me);
   const auto at = static_cast<std::size_t>(peer.value);  // A negative one is a large one.
   if (at < fronts.size() && fronts[at] != nullptr) [[likely]]
     return ok();
@@ -237,23 +238,14 @@ Status Window::Parts::check(std::string_view function, Rank peer, int number) co
 }
 
 void Window::Parts::copy(std::byte* to, const std::byte* from, std::size_t size) const {
-  if (size < stream_from_bytes) {
-    std::memmove(to, from, size);
-    return;
-  }
-  const kernels::Source source{from, Form::kResult};
-  const kernels::Target target{to, Form::kResult};
-  kernels::reduce({.type = DataType::kUint8}, std::span(&source, 1), std::span(&target, 1), size,
-                  kernels::Stores::kStreaming);
+  if (size < stream_from_bytes)
+    std::memcpy(to, from, size);
+  else
+    exec::Messages::copy(to, from, size, true);
 }
 
 /// Ok, or why waiting for that rank is in vain.
 Status Window::Parts::look(int from, const std::string& waiting) const {
-  // Its communicator was ended, by a rank that revokes it, say. A call of it looks itself.
-  const Communicator::State* const parent = *whole;
-  // acquire: as State::is_free.
-  if (parent != nullptr && parent->queue->pending.load(std::memory_order_acquire) == 0)
-    TUTTI_RETURN_IF_ERROR(parent->executor->look_at({}, waiting));
   if (service == nullptr) return state().executor->look_at(std::span(&from, 1), waiting);
   const Error* const failed = service->error();
   return failed != nullptr ? Status(copy_of(*failed)) : ok();
@@ -299,10 +291,10 @@ Window& Window::operator=(Window&&) noexcept = default;
 Window::~Window() = default;
 
 Result<Window> Window::create(Communicator& comm, std::size_t bytes) {
-  if (in_group()) return refused("window", "a group can't hold it", comm.rank());
+  if (in_group()) return refused("window", "it can't be made in a group", comm.rank());
   TUTTI_TRY(auto own, comm.duplicate());
   return walled("window", [&]() -> Result<Window> {
-    auto parts = std::make_unique<Parts>(std::move(own), Insides::of(comm).here);
+    auto parts = std::make_unique<Parts>(std::move(own), Insides::of(comm).dependents);
     TUTTI_RETURN_IF_ERROR(parts->state().guarded("window", [&] { return parts->make(bytes); }));
     return Window(std::move(parts));
   });

@@ -291,8 +291,7 @@ Status WindowService::end() {
                     far_count_, closed(), state_.settings.timeout.count()),
         state_.me, Rank{}};
   };
-  TUTTI_RETURN_IF_ERROR(
-      wait([this] { return count(End::kBye) + count(End::kOver) == far_count_; }));
+  TUTTI_RETURN_IF_ERROR(wait([this] { return closed() == far_count_; }));
   // A rank that hears this knows that its own bye has come, so that it need not listen any more.
   TUTTI_RETURN_IF_ERROR(tell_all(Kind::kOver));
   return wait([] { return false; });

@@ -7,8 +7,9 @@
 //
 //   put, accumulate, signal   need no answer
 //   get, flush                are answered by a request of their own (kData), with their ticket
-//   bye, over                 this rank asks for nothing more; and it knows that all others don't.
-//                             Once all have said that, nobody sends anything any more
+//   bye                       this rank asks for nothing more
+//   over                      this rank has heard bye from all others. Behind that of all others,
+//                             nothing comes any more
 //
 // What comes is checked: it may name no memory but the window's. A request that does ends the
 // window on all ranks.

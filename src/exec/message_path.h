@@ -18,6 +18,7 @@ class MessagePath {
         watchdog_(watchdog),
         messages_(board.team().endpoint, board.team().me, stream_from_bytes, board.flight()) {}
 
+  std::size_t stream_from_bytes() const { return messages_.stream_from_bytes(); }
   /// Posts a batch, which stays where it is until `retire`.
   void post(MessageBatch& batch) {
     watchdog_.claim_link();

@@ -268,7 +268,7 @@ bool Messages::receive_slots(Message& message, Inbox& inbox) {
   return message.moved == bytes;
 }
 
-void Messages::copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) const {
+void Messages::copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) {
   if (bytes == 0) return;
   if (!stream) {
     std::memcpy(to, from, bytes);

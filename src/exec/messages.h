@@ -90,6 +90,10 @@ class Messages {
   /// or from a peer for longer than `timeout`, nor has its message been posted since.
   std::optional<Error> check_health(std::chrono::steady_clock::time_point now,
                                     std::chrono::milliseconds timeout);
+  std::size_t stream_from_bytes() const { return stream_from_bytes_; }
+  /// Copies what does not overlap; `stream`: past the cache.
+  static void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream);
+
   /// Whether a message to or from that rank is under way.
   bool waits_for(int peer) const;
   /// The error of such a message that can't move, for a reason that follows ": ".
@@ -124,7 +128,6 @@ class Messages {
   bool send_slots(Message& message, Outbox& outbox);
   bool copy_part(Message& message);
   bool receive_slots(Message& message, Inbox& inbox);
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream) const;
   bool fail(const Message& message, const std::string& what);
   Error failure(const Message& message, Code code, const std::string& what) const;
 

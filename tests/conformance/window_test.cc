@@ -21,12 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Settings settings_of(const Transport& transport) {
-  Settings settings;
-  settings.transport = transport.name;
-  return settings;
-}
-
 /// The `round`-th bytes that a rank puts.
 Buffer content(int from, std::size_t round, std::size_t bytes) {
   std::mt19937_64 random(static_cast<std::uint64_t>(from) * 1000003 + round);
@@ -54,6 +48,22 @@ class Steps {
  private:
   std::string first_;
 };
+
+/// Runs `body` on so many ranks of each transport; what it returns is wrong.
+template <class Body>
+void on_each_transport(int ranks, const Body& body, std::chrono::milliseconds timeout = 60s) {
+  if (too_many(ranks)) return;
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name << ", " << ranks << " ranks");
+    Settings settings;
+    settings.transport = transport->name;
+    settings.timeout = timeout;
+    auto comms = Communicator::in_process(ranks, settings);
+    REQUIRE(comms);
+    CHECK(on_all_ranks(*comms, body) == "");
+    leave(*comms);
+  }
+}
 
 constexpr std::size_t kSizes[] = {1, 8, 32, 33, 1000, 70000, 3000000};
 constexpr std::size_t kOffset = 24;
@@ -88,16 +98,7 @@ std::string pass_on(Communicator& comm) {
 }
 
 TEST_CASE("what a rank puts is there behind its signal, and for itself at once") {
-  for (const Transport* transport : transports_here()) {
-    for (const int ranks : {1, 2, 3, 5}) {
-      if (too_many(ranks)) continue;
-      INFO(transport->name << ", " << ranks << " ranks");
-      auto comms = Communicator::in_process(ranks, settings_of(*transport));
-      REQUIRE(comms);
-      CHECK(on_all_ranks(*comms, pass_on) == "");
-      leave(*comms);
-    }
-  }
+  for (const int ranks : {1, 2, 3, 5}) on_each_transport(ranks, pass_on);
 }
 
 /// All ranks add to the same numbers of rank 0 at once: none is lost.
@@ -127,126 +128,118 @@ std::string add_up(Communicator& comm, std::size_t count) {
 }
 
 TEST_CASE("what all accumulate in one place at once is all there behind their flushes") {
-  for (const Transport* transport : transports_here()) {
-    for (const int ranks : {1, 2, 4}) {
-      for (const std::size_t count : {1U, 3U, 1000U}) {
-        if (too_many(ranks)) continue;
-        INFO(transport->name << ", " << ranks << " ranks, " << count);
-        auto comms = Communicator::in_process(ranks, settings_of(*transport));
-        REQUIRE(comms);
-        CHECK(on_all_ranks(*comms, [&](Communicator& comm) { return add_up(comm, count); }) == "");
-        leave(*comms);
-      }
+  for (const int ranks : {1, 2, 4}) {
+    for (const std::size_t count : {1U, 3U, 1000U}) {
+      INFO(count);
+      on_each_transport(ranks, [count](Communicator& comm) { return add_up(comm, count); });
     }
   }
 }
 
 TEST_CASE("a window and its communicator do not mix, and started calls go on beside it") {
-  for (const Transport* transport : transports_here()) {
-    INFO(transport->name);
-    auto comms = Communicator::in_process(3, settings_of(*transport));
-    REQUIRE(comms);
-    CHECK(on_all_ranks(*comms, [](Communicator& comm) {
-            auto window = Window::create(comm, 4096);
-            if (!window) return window.error().to_string();
-            const Rank next{(comm.rank().value + 1) % 3}, last{(comm.rank().value + 2) % 3};
-            std::vector<float> data(5000, 1), sum(5000);
-            Steps steps;
-            for (int i = 0; i < 10 && steps.fine(); ++i) {
-              auto work = comm.start_all_reduce(data.data(), sum.data(), data.size(),
-                                                DataType::kFloat32, ReduceOp::kSum);
-              if (!work) return work.error().to_string();
-              steps << window->put(&i, sizeof i, next, 0) << window->signal(next)
-                    << window->wait_signal(last) << work->wait();
-              int there = -1;
-              std::memcpy(&there, window->data(), sizeof there);
-              steps.expect(there == i && sum[4999] == 3, "another value is there");
-              steps << window->signal(last, 1) << window->wait_signal(next, 1);
-            }
-            return (steps << window->close()).result();
-          }) == "");
-    leave(*comms);
-  }
+  on_each_transport(3, [](Communicator& comm) {
+    auto window = Window::create(comm, 4096);
+    if (!window) return window.error().to_string();
+    const Rank next{(comm.rank().value + 1) % 3}, last{(comm.rank().value + 2) % 3};
+    std::vector<float> data(5000, 1), sum(5000);
+    Steps steps;
+    for (int i = 0; i < 10 && steps.fine(); ++i) {
+      auto work = comm.start_all_reduce(data.data(), sum.data(), data.size(), DataType::kFloat32,
+                                        ReduceOp::kSum);
+      if (!work) return work.error().to_string();
+      steps << window->put(&i, sizeof i, next, 0) << window->signal(next)
+            << window->wait_signal(last) << work->wait();
+      int there = -1;
+      std::memcpy(&there, window->data(), sizeof there);
+      steps.expect(there == i && sum[4999] == 3, "another value is there");
+      steps << window->signal(last, 1) << window->wait_signal(next, 1);
+    }
+    return (steps << window->close()).result();
+  });
+}
+
+TEST_CASE("one thread waits for a signal while another calls the communicator") {
+  on_each_transport(2, [](Communicator& comm) {
+    auto window = Window::create(comm, 8);
+    if (!window) return window.error().to_string();
+    const bool waits = comm.rank().value == 0;
+    Status waited;
+    std::optional<std::jthread> waiter;
+    if (waits) waiter.emplace([&] { waited = window->wait_signal(Rank{1}); });
+    Steps steps;
+    // Long enough for some naps of the waiter, between which it looks whether all is well.
+    std::vector<float> data(3000, 1);
+    for (int i = 0; i < 1000 && steps.fine(); ++i)
+      steps << comm.all_reduce(data.data(), data.data(), data.size(), DataType::kFloat32,
+                               ReduceOp::kMax);
+    if (!waits) steps << window->signal(Rank{0});
+    waiter.reset();
+    return (steps << waited << window->close()).result();
+  });
 }
 
 TEST_CASE("a signal that does not come ends the wait alone, and names the rank") {
-  for (const Transport* transport : transports_here()) {
-    INFO(transport->name);
-    Settings settings = settings_of(*transport);
-    settings.timeout = 400ms;
-    auto comms = Communicator::in_process(2, settings);
-    REQUIRE(comms);
-    std::atomic<bool> is_over = false;  // The wait; a barrier would time out as well.
-    CHECK(on_all_ranks(*comms, [&](Communicator& comm) {
-            auto window = Window::create(comm, 8);
-            if (!window) return window.error().to_string();
-            const Rank peer{1 - comm.rank().value};
-            Steps steps;
-            if (comm.rank().value == 0) {
-              const Status late = window->wait_signal(peer, 3, 2);
-              steps.expect(!late && late.error().code == Code::kTimeout &&
-                               late.error().peer == peer &&
-                               said(late).starts_with(
-                                   "rank 0: timeout: wait_signal: signal 3 of rank 1 has not come "
-                                   "within 400 ms; TUTTI_TIMEOUT_MS sets the limit"),
-                           "said: " + said(late));
-            }
-            if (comm.rank().value == 0) is_over = true;
-            while (!is_over) std::this_thread::sleep_for(1ms);
-            // The window goes on.
-            if (comm.rank().value == 1)
-              steps << window->signal(peer, 3) << window->signal(peer, 3);
-            else
-              steps << window->wait_signal(peer, 3, 2);
-            return (steps << window->close()).result();
-          }) == "");
-    leave(*comms);
-  }
+  std::atomic<bool> is_over = false;  // The wait; a barrier would time out as well.
+  const auto body = [&](Communicator& comm) {
+    auto window = Window::create(comm, 8);
+    if (!window) return window.error().to_string();
+    const Rank peer{1 - comm.rank().value};
+    Steps steps;
+    if (comm.rank().value == 0) {
+      const Status late = window->wait_signal(peer, 3, 2);
+      steps.expect(!late && late.error().code == Code::kTimeout && late.error().peer == peer &&
+                       said(late).starts_with(
+                           "rank 0: timeout: wait_signal: signal 3 of rank 1 has not come within "
+                           "400 ms; TUTTI_TIMEOUT_MS sets the limit"),
+                   "said: " + said(late));
+      is_over = true;
+      // The window goes on.
+      steps << window->wait_signal(peer, 3, 2);
+    } else {
+      while (!is_over.exchange(false)) std::this_thread::sleep_for(1ms);  // For the next transport.
+      steps << window->signal(peer, 3) << window->signal(peer, 3);
+    }
+    return (steps << window->close()).result();
+  };
+  on_each_transport(2, body, 400ms);
 }
 
 TEST_CASE("a rank that destroys its window is missed by those that wait for it") {
-  for (const Transport* transport : transports_here()) {
-    INFO(transport->name);
-    auto comms = Communicator::in_process(3, settings_of(*transport));
-    REQUIRE(comms);
-    CHECK(on_all_ranks(*comms, [](Communicator& comm) -> std::string {
-            auto window = Window::create(comm, 8);
-            if (!window) return window.error().to_string();
-            // Until then it may end the making of another.
-            if (auto all = comm.barrier(); !all) return said(all);
-            if (comm.rank().value == 1) return "";  // Destroys it.
-            const auto start = std::chrono::steady_clock::now();
-            const Status gone = window->wait_signal(Rank{1});
-            const auto took = std::chrono::steady_clock::now() - start;
-            if (gone) return "a signal came from nowhere";
-            if (took > 5s) return "it took the deadline";
-            const bool left = gone.error().code == Code::kPeerFailed;
-            const bool ended = gone.error().code == Code::kAborted;
-            if ((!left && !ended) || gone.error().peer != Rank{1}) return said(gone);
-            return "";
-          }) == "");
+  on_each_transport(3, [](Communicator& comm) {
+    auto window = Window::create(comm, 8);
+    if (!window) return window.error().to_string();
+    Steps steps;
+    // Until then it may end the making of another.
+    steps << comm.barrier();
+    if (comm.rank().value == 1) {
+      const Window gone = *std::move(window);
+    } else {
+      const auto start = std::chrono::steady_clock::now();
+      const Status missed = window->wait_signal(Rank{1});
+      const auto took = std::chrono::steady_clock::now() - start;
+      if (missed) return std::string("a signal came from nowhere");
+      const Error& error = missed.error();
+      steps.expect(took < 5s, "it took the deadline");
+      steps.expect((error.code == Code::kPeerFailed || error.code == Code::kAborted) &&
+                       error.peer == Rank{1},
+                   said(missed));
+    }
     // Their communicator is as it was.
-    CHECK(on_all_ranks(*comms, [](Communicator& comm) { return said(comm.barrier()); }) == "");
-    leave(*comms);
-  }
+    return (steps << comm.barrier()).result();
+  });
 }
 
 TEST_CASE("an abort or revoke of the communicator ends waits for signals of its windows") {
-  for (const Transport* transport : transports_here()) {
-    INFO(transport->name);
-    auto comms = Communicator::in_process(2, settings_of(*transport));
-    REQUIRE(comms);
-    CHECK(on_all_ranks(*comms, [](Communicator& comm) -> std::string {
-            auto window = Window::create(comm, 8);
-            if (!window) return window.error().to_string();
-            if (comm.rank().value == 0) {
-              std::this_thread::sleep_for(50ms);
-              comm.revoke("a test");
-            }
-            const Status over = window->wait_signal(Rank{1 - comm.rank().value});
-            return !over && over.error().code == Code::kRevoked ? "" : "said: " + said(over);
-          }) == "");
-  }
+  on_each_transport(2, [](Communicator& comm) -> std::string {
+    auto window = Window::create(comm, 8);
+    if (!window) return window.error().to_string();
+    if (comm.rank().value == 0) {
+      std::this_thread::sleep_for(50ms);
+      comm.revoke("a test");
+    }
+    const Status over = window->wait_signal(Rank{1 - comm.rank().value});
+    return !over && over.error().code == Code::kRevoked ? "" : "said: " + said(over);
+  });
 }
 
 TEST_CASE("calls on a window that can't be are refused, one clear line each") {
@@ -283,8 +276,8 @@ TEST_CASE("calls on a window that can't be are refused, one clear line each") {
         "accumulate: 18446744073709551615 elements are more than memory can hold");
   {
     Group group;
-    CHECK(error(window->flush(Rank{0})) == "flush: a group can't hold it");
-    CHECK(Window::create((*comms)[0], 8).error().what == "window: a group can't hold it");
+    CHECK(error(window->flush(Rank{0})) == "flush: it can't be called in a group");
+    CHECK(Window::create((*comms)[0], 8).error().what == "window: it can't be made in a group");
   }
   CHECK(window->data() == window->address_of(Rank{0}));
   CHECK(window->address_of(Rank{1}) == nullptr);
@@ -297,22 +290,18 @@ TEST_CASE("calls on a window that can't be are refused, one clear line each") {
 }
 
 TEST_CASE("memory that one rank can't have is an error on all, and no hang") {
-  for (const Transport* transport : transports_here()) {
-    INFO(transport->name);
-    auto comms = Communicator::in_process(2, settings_of(*transport));
-    REQUIRE(comms);
-    std::array<std::string, 2> errors;
-    (void)on_all_ranks(*comms, [&](Communicator& comm) -> std::string {
-      auto window = Window::create(comm, comm.rank().value == 1 ? SIZE_MAX : 8);
-      if (!window) errors[static_cast<std::size_t>(comm.rank().value)] = window.error().to_string();
-      return "";
-    });
-    CHECK(errors[0] == "rank 0: system error: window: rank 1 has no memory for it");
-    CHECK(errors[1] ==
-          "rank 1: invalid argument: window: 18446744073709551615 bytes are more than memory can "
-          "hold");
-    leave(*comms);
-  }
+  on_each_transport(2, [](Communicator& comm) -> std::string {
+    const bool asks_too_much = comm.rank().value == 1;
+    auto window = Window::create(comm, asks_too_much ? SIZE_MAX : 8);
+    if (window) return "it was made";
+    const std::string text = window.error().to_string();
+    const std::string wanted =
+        asks_too_much
+            ? "rank 1: invalid argument: window: 18446744073709551615 bytes are more than "
+              "memory can hold"
+            : "rank 0: system error: window: rank 1 has no memory for it";
+    return text == wanted ? "" : "said: " + text;
+  });
 }
 
 }  // namespace
