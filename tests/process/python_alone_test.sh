@@ -3,4 +3,6 @@
 # What needs NumPy is skipped where it is not; scripts/python makes an environment that has it.
 python=$TEST_SOURCE_DIR/build/venv-python/bin/python
 [ -x "$python" ] || python=python3
-exec "$python" "$TEST_SOURCE_DIR/python/tutti/tests/test_alone.py"
+for test in test_alone test_windows; do
+  "$python" "$TEST_SOURCE_DIR/python/tutti/tests/$test.py" || exit 1
+done

@@ -79,7 +79,7 @@ class Window:
     # ---- One-sided operations ----
 
     def put(self, x: Any, to: int, offset: int = 0) -> None:
-        """Copies `x` to rank `to`. `x` may be changed once this returns. It is there behind a signal, or after
+        """Copies `x` to rank `to`. `x` may be changed once this returns. The copy is there behind a signal, or after
         `flush`."""
         _prepare._rank("put", to, self._size, "to")
         source, start = look(x), _number("put", "offset", offset)
@@ -118,7 +118,8 @@ class Window:
 
     def wait_signal(self, source: int, number: int = 0, count: int = 1) -> None:
         """Waits until rank `source` has sent `count` signals of this number more than were waited for before.
-        TimeoutError: nothing is taken, and one may wait again. PeerFailedError if that rank has died or left."""
+        TimeoutError: nothing is taken, and one may wait again. PeerFailedError if that rank has died or left;
+        AbortedError if it is on another host and has left."""
         _prepare._rank("wait_signal", source, self._size, "source")
         which = _number("wait_signal", "number", number, _MOST_INT)
         more = _number("wait_signal", "count", count, _MOST_COUNT)
