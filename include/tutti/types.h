@@ -120,7 +120,7 @@ constexpr bool is_bitwise(ReduceOp op) {
   return op == ReduceOp::kAnd || op == ReduceOp::kOr || op == ReduceOp::kXor;
 }
 
-/// Whose contributions a result adds up, see collectives.def.
+/// The ranks whose contributions a result adds up; see collectives.def.
 enum class Summed : std::uint8_t { kNone, kAll, kUpTo, kBelow };
 
 /// What a collective reads and writes, see collectives.def.

@@ -23,7 +23,8 @@
 
 namespace tutti::c_api {
 
-/// A wire of which any thread may make another. Aligned to its size: else Clang calls libatomic.
+/// A wire that threads read while another thread sets it. Aligned to its size: else Clang calls
+/// libatomic.
 struct alignas(sizeof(Wire)) AlignedWire : Wire {};
 using KeptWire = std::atomic<AlignedWire>;
 static_assert(KeptWire::is_always_lock_free);

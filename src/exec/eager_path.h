@@ -54,7 +54,7 @@ class EagerPath {
   std::size_t bytes_ = 0;                    // The size of this rank's part.
   std::size_t own_first_ = 0, own_end_ = 0;  // Those of its lines that no other rank reads.
   bool in_lines_ = false, receives_ = true, reduces_ = false, repeatable_ = false;
-  int summed_ = 0;  // What is reduced here is of the ranks below.
+  int summed_ = 0;  // So many ranks' parts, those of the first ones, are reduced here.
   // This rank gets a block of each of these ranks' parts: where it is in a part, and by how much
   // the next rank's is farther in the output.
   int first_writer_ = 0, last_writer_ = 0;

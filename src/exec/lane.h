@@ -126,7 +126,7 @@ class BoundLane {
   bool same_bytes(Form a, Form b) const {
     return a == b || (!reduces_ && a != Form::kPartial && b != Form::kPartial);
   }
-  /// Whether a value that takes the other form is another value: a result's average.
+  /// Whether a change of form changes the value: an average is divided when it becomes a result.
   bool divides(Form from, Form to) const {
     return context_->arithmetic.op == ReduceOp::kAvg && from != to;
   }

@@ -93,10 +93,9 @@ double memory_traffic(const plan::Shape& shape, std::size_t bytes) {
   const CollectiveTraits traits = traits_of(shape.collective);
   const double in = plan::input_blocks(shape), out = plan::output_blocks(shape);
   const double block = static_cast<double>(bytes) / std::max(in, out);
-  // An exclusive scan reads no input of the last rank, and writes no output of the first.
-  const double readers = traits.summed == Summed::kBelow ? n - 1 : n;
-  return block *
-         (in * (traits.root_input ? 1 : readers) + out * (traits.root_output ? 1 : readers));
+  // The last rank's input of an exclusive scan is not read, and the first one has no output.
+  const double ranks = traits.summed == Summed::kBelow ? n - 1 : n;
+  return block * (in * (traits.root_input ? 1 : ranks) + out * (traits.root_output ? 1 : ranks));
 }
 
 namespace {
