@@ -32,8 +32,8 @@ std::vector<double> alone(int points) {
 int main() {
   auto comm = tutti::Communicator::from_environment().value();
   const int me = comm.rank().value, ranks = comm.rank_count();
-  // What comes from the left and from the right, for even steps and for odd ones: a neighbour may
-  // be one step ahead, and puts what this rank has not read yet nowhere else.
+  // A place for what comes from the left and one for the right, twice, used in turn: a neighbour
+  // may be one step ahead, and must not overwrite what this rank has not read yet.
   auto window = tutti::Window::create(comm, 4 * sizeof(double)).value();
   const auto* const came = reinterpret_cast<const double*>(window.data());
 
