@@ -62,8 +62,9 @@ void Messages::post(MessageBatch& batch) {
     message.stage = Message::Stage::kHeader;
     message.moved = 0;
     message.waited = false;
-    message.recorded = flight_.begin_message(
-        message.sends, message.peer, static_cast<std::uint8_t>(message.type), message.count);
+    message.recorded = 0;
+    // A service that listens does not wait: what it gets is recorded when it comes.
+    if (!message.patient) record(message);
     if (message.peer == Message::kAnyPeer) {
       append(any_, message);
       continue;
@@ -71,6 +72,11 @@ void Messages::post(MessageBatch& batch) {
     Peer& peer = peers_[static_cast<std::size_t>(message.peer)];
     append(message.sends ? peer.sends : peer.receives, message);
   }
+}
+
+void Messages::record(Message& message) {
+  message.recorded = flight_.begin_message(
+      message.sends, message.peer, static_cast<std::uint8_t>(message.type), message.count);
 }
 
 void Messages::append(Queue& queue, Message& message) {
@@ -91,6 +97,7 @@ bool Messages::place_any() {
     any_.first = message.next;
     message.peer = static_cast<int>(rank);
     if (message.source != nullptr) *message.source = Rank{message.peer};
+    if (message.recorded == 0) record(message);
     append(peer.receives, message);
     placed = true;
   }
@@ -114,8 +121,10 @@ bool Messages::poll() {
 
 /// What is dropped has failed; the call's error says why.
 void Messages::record_dropped(const Queue& queue) {
-  for (const Message* at = queue.first; at != nullptr; at = at->next)
-    flight_.end_message(at->recorded, at->peer, flight::Outcome::kFailed, true);
+  for (const Message* at = queue.first; at != nullptr; at = at->next) {
+    if (at->recorded != 0)
+      flight_.end_message(at->recorded, at->peer, flight::Outcome::kFailed, true);
+  }
 }
 
 void Messages::drop() {

@@ -48,14 +48,14 @@ struct Message {
   Rank* source = nullptr;  // Where the peer is noted, once it is known.
   // By rank: it must not end; null: one that lives will do.
   const std::atomic<bool>* needed = nullptr;
-  bool patient = false;  // It has no deadline.
+  bool patient = false;  // Nobody waits for it: it has no deadline.
   // The engine's own.
   MessageBatch* batch = nullptr;
   Message* next = nullptr;  // Posted later, for the same peer and direction.
   Stage stage = Stage::kHeader;
   std::size_t moved = 0;       // Bytes.
   std::uint64_t position = 0;  // The header's slot.
-  std::uint64_t recorded = 0;  // Its number in the flight record.
+  std::uint64_t recorded = 0;  // Its number in the flight record; 0: not there yet.
   bool waited = false;         // It could not be carried out at once.
   const std::byte* mapped = nullptr;
 };
@@ -117,6 +117,7 @@ class Messages {
 
   std::optional<Error> check_health_any(std::chrono::steady_clock::time_point now,
                                         std::chrono::milliseconds timeout);
+  void record(Message& message);
   static void append(Queue& queue, Message& message);
   void record_dropped(const Queue& queue);
   bool place_any();

@@ -3,10 +3,12 @@
 #include "comm/window_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "exec/flight/reader.h"
 #include "support/catch.h"
 #include "tutti/window.h"
 
@@ -82,6 +84,35 @@ TEST_CASE("requests that can't be are refused, whatever is wrong with them") {
         "rank 0: mismatch: window: rank 1 sent a request that can't be: " + std::string(bad.what);
     CHECK(said.starts_with(begin));
   }
+}
+
+// To `tutti status` the receive that a service always has is no wait.
+TEST_CASE("a window that nobody asks anything waits for nothing") {
+  Settings settings;
+  settings.transport = "tcp";
+  auto comms = Communicator::in_process(2, settings).value();
+  std::vector<std::byte> memory(kBytes);
+  std::atomic<int> signals{0};
+  const auto count = [&](int, int) { signals.fetch_add(1); };
+  Communicator::State& state = Insides::of(comms[0]);
+  auto service = std::make_shared<WindowService>(state, std::vector<bool>{false, true},
+                                                 WindowMemory{memory, nullptr, count, [] {}});
+  REQUIRE(service->begin());
+  const WindowRequest request{.kind = Kind::kSignal, .number = 3};
+  for (int i = 0; i < 3; ++i)
+    REQUIRE(comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0}));
+  for (const Deadline end = Deadline::after(std::chrono::seconds(20));
+       signals.load() < 3 && !end.passed();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto track = exec::flight::read_own(state.executor->flight());
+  service->abandon({Code::kAborted, "the test is over"});
+  REQUIRE(track);
+  for (const exec::flight::Seen& entry : track->entries) {
+    INFO(describe(entry));
+    CHECK(outcome_name(entry.state) == "ok");
+    CHECK(describe(entry) == "recv of 64 uint8 from rank 1");
+  }
+  CHECK(track->entries.size() == 3);
 }
 
 }  // namespace
