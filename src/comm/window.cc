@@ -57,8 +57,9 @@ struct Part {
 struct Hello {
   BufferName name;
   std::uint64_t bytes = 0;
-  std::uint64_t failed = 0;
   std::uint64_t segment = 0;  // That of `name`, for ranks of its process.
+  std::int32_t failed = 0;    // 1: it can't do its part.
+  std::int32_t blamed = -1;   // The rank to blame for that; -1: itself.
 };
 
 Error refused(std::string_view function, const std::string& what, Rank me = Rank{}) {
@@ -153,14 +154,16 @@ Status Window::Parts::make(std::size_t own_bytes) {
 /// What all ranks say of themselves; an error if one has failed so far, with this text on others.
 Result<std::vector<Hello>> Window::Parts::meet(Hello mine, Status so_far, const char* what) {
   std::vector<Hello> all(static_cast<std::size_t>(ranks()));
-  mine.failed = so_far ? 0 : 1;
+  if (!so_far) mine.failed = 1, mine.blamed = so_far.error().peer.value;
   TUTTI_RETURN_IF_ERROR(comm.all_gather(&mine, all.data(), sizeof(Hello), DataType::kUint8));
   TUTTI_RETURN_IF_ERROR(std::move(so_far));
   const auto bad = std::ranges::find_if(all, [](const Hello& one) { return one.failed != 0; });
   if (bad == all.end()) return all;
-  const Rank rank{static_cast<int>(bad - all.begin())};
-  return Error{Code::kSystem, fmt::format("window: rank {} {}", rank.value, what), state().me,
-               rank};
+  const auto rank = static_cast<int>(bad - all.begin());
+  const int blamed = bad->blamed < 0 ? rank : bad->blamed;
+  const std::string why = blamed == rank ? "" : fmt::format(", because of rank {}", blamed);
+  return Error{Code::kSystem, fmt::format("window: rank {} {}{}", rank, what, why), state().me,
+               Rank{blamed}};
 }
 
 Status Window::Parts::map(const std::vector<Hello>& all) {

@@ -75,8 +75,8 @@ void Messages::post(MessageBatch& batch) {
 }
 
 void Messages::record(Message& message) {
-  message.recorded = flight_.begin_message(
-      message.sends, message.peer, static_cast<std::uint8_t>(message.type), message.count);
+  message.recorded = flight_.begin_message(message.sends, message.peer,
+                                           static_cast<std::uint8_t>(message.type), message.count);
 }
 
 void Messages::append(Queue& queue, Message& message) {
