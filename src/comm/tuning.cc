@@ -151,7 +151,7 @@ Bytes pack_tuning(const Result<Tuning>& found) {
 
 Result<Tuning> unpack_tuning(std::span<const std::byte> bytes) {
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (!text.empty() && text[0] == kFailed) return Error{Code::kInvalidArgument, text.substr(1)};
+  if (text.size() > 1 && text[0] == kFailed) return Error{Code::kInvalidArgument, text.substr(1)};
   const auto source_end = text.find('\n');
   const auto reason_end =
       source_end == std::string::npos ? source_end : text.find('\n', source_end + 1);

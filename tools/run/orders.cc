@@ -1,5 +1,8 @@
 #include "tools/run/orders.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "tutti/tutti.h"
@@ -15,6 +18,17 @@ namespace {
 using nlohmann::json;
 
 Error invalid_orders(const char* why) { return {Code::kInvalidArgument, why}; }
+
+/// Whether an int can have that value: a conversion would take another one silently.
+bool is_int(const json& value) {
+  if (value.is_number_unsigned()) return std::in_range<int>(value.get<std::uint64_t>());
+  return value.is_number_integer() && std::in_range<int>(value.get<std::int64_t>());
+}
+
+bool has_ints(const json& job) {
+  constexpr const char* kInts[] = {"rank_count", "first_rank", "local_rank_count", "master_port"};
+  return std::ranges::all_of(kInts, [&](const char* key) { return is_int(job.at(key)); });
+}
 
 }  // namespace
 
@@ -34,6 +48,7 @@ Result<AgentOrders> parse_orders(std::string_view line) {
       return Error{Code::kMismatch, "the launcher has Tutti " + version + ", this host " +
                                         TUTTI_VERSION + "; install the same on all hosts"};
     }
+    if (!has_ints(object.at("job"))) return invalid_orders("a job with numbers that can't be");
     object.get_to(orders);
   } catch (const json::exception&) {
     return invalid_orders("what came is no job; it is for tutti run --hosts to start an agent");

@@ -203,10 +203,14 @@ Error Rails::corrupt(std::string_view what) const {
   return {Code::kPeerFailed, fmt::format("{}: {}: the stream is corrupt", where(), what)};
 }
 
-/// A sender keeps what it does not know to be heard, so no sound one is further ahead than that.
-bool Rails::came(const FrameHeader& header) const {
-  return header.order - expected_ >= kMostQueued ||
-         early_[header.order % kMostQueued].header.kind != 0;
+/// A sender keeps what it does not know to be heard, so no sound one is further ahead than that;
+/// and one that has a single rail sends in order.
+Status Rails::check_order(const FrameHeader& header) const {
+  if (header.order - expected_ >= kMostQueued ||
+      early_[header.order % kMostQueued].header.kind != 0)
+    return corrupt("a frame came twice");
+  if (rails_.size() == 1 && header.order != expected_) return corrupt("a frame is out of order");
+  return ok();
 }
 
 Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameSink& sink) {
@@ -214,7 +218,7 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
     if (header.bytes != 0) return corrupt("what rails say to each other has no payload");
     return std::optional(&nothing_);
   }
-  if (came(header)) return corrupt("a frame came twice");
+  TUTTI_RETURN_IF_ERROR(check_order(header));
   bool& shelved = early_[header.order % kMostQueued].shelved;
   shelved = shelf_ != nullptr && header.order != expected_ && sink.takes_turns(header);
   if (!shelved) return sink.place(header);
@@ -225,7 +229,7 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
 Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail) {
   TUTTI_RETURN_IF_ERROR(acknowledge(header.acked));
   if (is_own(header)) return take_own(header, rail);
-  if (came(header)) return corrupt("a frame came twice");
+  TUTTI_RETURN_IF_ERROR(check_order(header));
   if (header.order != expected_) {
     Early& early = early_[header.order % kMostQueued];
     early = {header, rail, early.shelved};

@@ -151,7 +151,7 @@ class Rails final : public Carrier {
   void give_waiting();
   void say(std::size_t rail, std::uint16_t kind, std::size_t channel);
   void settle();
-  bool came(const FrameHeader& header) const;
+  Status check_order(const FrameHeader& header) const;
   std::byte* shelf(const FrameHeader& header) const {
     return shelf_.get() + header.order % kMostQueued * kKeptBytes;
   }

@@ -154,8 +154,8 @@ TEST_CASE("once no rail is left, its error is one") {
 }
 
 TEST_CASE("frames that no rails send are refused") {
-  const auto said = [](const FrameHeader& header, int times) {
-    Pair pair = connect(2);
+  const auto said = [](const FrameHeader& header, int times, int rails = 2) {
+    Pair pair = connect(rails);
     const auto a = rails_of(std::move(pair.ends[0]), 0);
     Memory sink(100);
     const auto bytes = encode(header);
@@ -165,6 +165,7 @@ TEST_CASE("frames that no rails send are refused") {
     return error_of(*a, sink);
   };
   CHECK(said({.kind = 1, .order = 5}, 2).find("a frame came twice") != std::string::npos);
+  CHECK(said({.kind = 1, .order = 5}, 1, 1).find("a frame is out of order") != std::string::npos);
   CHECK(said({.kind = 1, .order = 1000}, 1).find("stream is corrupt") != std::string::npos);
   CHECK(said({.kind = 1, .acked = 1}, 1).find("it has heard more than was said") !=
         std::string::npos);
