@@ -99,6 +99,7 @@ refused() {
   [ "$code" != 0 ] || fail "taken: $*"
   grep -qF -- "$words" "$work/err" || { cat "$work/err"; fail "does not say '$words': $*"; }
 }
+refused "$work/none/x.json: no file can be written" --json "$work/none/x.json" --peers none
 refused "gathering" --collective gathering
 refused "9" --sizes 9
 refused "lam" --peers lam
