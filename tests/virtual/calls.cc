@@ -18,7 +18,8 @@ std::size_t count_of(const Call& call, int from, int to) {
 std::vector<std::size_t> counts_in(const Call& call, int me, int ranks) {
   std::vector<std::size_t> counts;
   switch (call.collective) {
-    case Collective::kAllGather: return {count_of(call, me, 0)};
+    case Collective::kAllGather:
+    case Collective::kGather: return {count_of(call, me, 0)};
     case Collective::kAllToAll:
       for (int to = 0; to < ranks; ++to) counts.push_back(count_of(call, me, to));
       return counts;
@@ -33,7 +34,8 @@ std::vector<std::size_t> counts_in(const Call& call, int me, int ranks) {
 std::vector<std::size_t> counts_out(const Call& call, int me, int ranks) {
   std::vector<std::size_t> counts;
   switch (call.collective) {
-    case Collective::kReduceScatter: return {count_of(call, 0, me)};
+    case Collective::kReduceScatter:
+    case Collective::kScatter: return {count_of(call, 0, me)};
     case Collective::kAllToAll:
       for (int from = 0; from < ranks; ++from) counts.push_back(count_of(call, from, me));
       return counts;
@@ -75,6 +77,7 @@ std::vector<Call> script(const Parameters& run) {
     if (kind == 3 && !parted) call.what = What::kSplit;
     if (kind == 4 || kind == 5) call.what = What::kBatch;
     if (kind == 6 || (kind < 14 && run.repeats)) call.what = What::kRepeats;
+    if (kind == 7 || (kind > 7 && run.windows)) call.what = What::kWindow;
     call.collective = static_cast<Collective>(random.below(kCollectiveCount));
     call.type = random.one_in(2) ? DataType::kInt32 : DataType::kFloat32;
     constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
@@ -86,9 +89,9 @@ std::vector<Call> script(const Parameters& run) {
       call.count = most / (1 + random.below(8));
       if (random.one_in(2)) call.collective = Collective::kAllReduce;
     }
-    if (run.reduces) {
+    if (run.one_of_each) {
       call.what = What::kCollective;
-      call.collective = Collective::kAllReduce;
+      call.collective = static_cast<Collective>(i % kCollectiveCount);
     }
     call.root = static_cast<int>(random.below(static_cast<std::uint64_t>(run.ranks)));
     call.started = random.one_in(3) || run.starts_all;
@@ -100,6 +103,9 @@ std::vector<Call> script(const Parameters& run) {
       call.count = 1 + call.count % 64;
       call.times = static_cast<int>(2 + random.below(run.repeats ? 12 : 6));
     }
+    // Long ones between many ranks take seconds of virtual time, and timers are late by then.
+    if (call.what == What::kWindow && !run.mapped)
+      call.times = static_cast<int>(1 + random.below(8));
     if (call.what == What::kSplit) parted = true;
     calls.push_back(call);
   }
@@ -129,7 +135,8 @@ bool is_reduction(Collective what) { return reduces(what); }
 
 bool has_variant(Collective what) {
   return what == Collective::kAllGather || what == Collective::kReduceScatter ||
-         what == Collective::kAllToAll;
+         what == Collective::kAllToAll || what == Collective::kGather ||
+         what == Collective::kScatter;
 }
 
 bool is_empty(const Call& call, int ranks) {
@@ -192,8 +199,12 @@ Request Running::request() {
   request.vector_variant = true;
   if (in_counts_.size() == 1) request.count = in_counts_[0];
   if (out_counts_.size() == 1) request.count = out_counts_[0];
-  if (call_.collective != Collective::kAllGather) request.input_blocks.counts = in_counts_;
-  if (call_.collective != Collective::kReduceScatter) request.output_blocks.counts = out_counts_;
+  // Of a gather and a scatter only the root knows all sizes.
+  const bool rooted = has_root(call_.collective);
+  if (in_counts_.size() != 1 && (!rooted || me_ == call_.root))
+    request.input_blocks.counts = in_counts_;
+  if (out_counts_.size() != 1 && (!rooted || me_ == call_.root))
+    request.output_blocks.counts = out_counts_;
   return request;
 }
 

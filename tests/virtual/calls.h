@@ -9,7 +9,15 @@
 
 namespace tutti::virt {
 
-enum class What : std::uint8_t { kCollective, kBarrier, kMessages, kSplit, kBatch, kRepeats };
+enum class What : std::uint8_t {
+  kCollective,
+  kBarrier,
+  kMessages,
+  kSplit,
+  kBatch,
+  kRepeats,
+  kWindow
+};
 
 struct Call {
   What what = What::kCollective;

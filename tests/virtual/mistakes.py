@@ -48,6 +48,14 @@ MISTAKES = [
       ("  // No rank returns ok for a call that another rank was told has failed.\n"
        "  if (board_.region().ending()) [[unlikely]]\n    return end_by_abort();\n  return end_ok();",
        "  return end_ok();")], "ok after an abort"),
+    ("window death", "a window between hosts goes on without a rank that has died", "comm/window_service.cc",
+     [("  message.needed = needed_.get();\n", "")], "noticed a death too late|does not name|ended or left"),
+    ("window wait", "a rank that waits for a signal does not look at its peer", "comm/window.cc",
+     [("return state().executor->look_at(std::span(&from, 1), waiting);", "return ok();")],
+     "noticed a death too late"),
+    ("window end", "a rank closes its window while others may still ask for something", "comm/window_service.cc",
+     [("  TUTTI_RETURN_IF_ERROR(wait([this] { return closed() == far_count_; }));\n", "")],
+     "failed though nothing has"),
 ]
 
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tutti/types.h"
 #include "virtual/workload.h"
 
 namespace tutti::virt {
@@ -152,6 +153,7 @@ Parameters draw(std::uint64_t seed) {
   if (random.one_in(3)) run.interrupt_one_in = static_cast<std::uint32_t>(2 + random.below(100));
   // A host that vanishes is noticed late, and by some ranks later than by others.
   run.recovers = run.faults.kills != 0 && !run.faults.kill_host && random.one_in(2);
+  run.windows = random.one_in(8);
   return run;
 }
 
@@ -164,9 +166,9 @@ Parameters draw_many(std::uint64_t seed, int ranks, int hosts) {
   run.switch_one_in = 128;
   run.joining = Joining::kTcp;
   run.shared_memory = hosts == 1;
-  run.reduces = true;
+  run.one_of_each = true;
   run.timeout_ms = 60'000;
-  run.calls = 2;
+  run.calls = kCollectiveCount;
   run.most_kib = 4;
   return run;
 }
@@ -182,7 +184,7 @@ std::string describe(const Parameters& run) {
       "%d ranks on %d hosts, %d rails, %s, joined by %s, timeout %d ms, %d calls; kills %u%s "
       "at %llu, stall %.3f s at %llu, cut %.3f s at %llu, reset at %llu, %s at %llu, refusals 1 in "
       "%llu, "
-      "odd call %d of rank %d, abort before %d by rank %d%s, late for %d rank %d, fork of rank "
+      "%sodd call %d of rank %d, abort before %d by rank %d%s, late for %d rank %d, fork of rank "
       "%d%s",
       run.ranks, run.hosts, run.rails, run.shared_memory ? "shared memory" : "tcp",
       kJoinings[static_cast<int>(run.joining)], run.timeout_ms, run.calls, faults.kills,
@@ -194,10 +196,10 @@ std::string describe(const Parameters& run) {
       static_cast<unsigned long long>(faults.reset_at_point),
       kForgeries[static_cast<int>(faults.forgery)],
       static_cast<unsigned long long>(faults.forge_at_point),
-      static_cast<unsigned long long>(faults.refuse_one_in), run.odd_call, run.odd_rank,
-      run.abort_call, run.abort_rank, run.mapped ? " of large calls" : "", run.absent_call,
-      run.absent_rank, static_cast<int>(faults.fork_in_rank) - 1,
-      faults.after_joining ? ", after joining" : "");
+      static_cast<unsigned long long>(faults.refuse_one_in), run.windows ? "windows, " : "",
+      run.odd_call, run.odd_rank, run.abort_call, run.abort_rank,
+      run.mapped ? " of large calls" : "", run.absent_call, run.absent_rank,
+      static_cast<int>(faults.fork_in_rank) - 1, faults.after_joining ? ", after joining" : "");
   return text;
 }
 

@@ -74,6 +74,12 @@ int peer_in_whole(const CallReport& call) {
   return call.part - 1 + call.peer * (world->parameters.ranks > 3 ? 2 : 1);
 }
 
+/// Whether the rank that a call blames has stopped before that call ended.
+bool had_stopped(const CallReport& call) {
+  const int peer = peer_in_whole(call);
+  return peer >= 0 && world->reports[peer].stopped_at <= call.end;
+}
+
 /// When a call's error was first said. All ranks that fail to join repeat the first verdict, each
 /// in its own time: the rank that is blamed may have returned before the others.
 Time first_said(const CallReport& call) {
@@ -139,7 +145,7 @@ bool blames_rightly(int rank, const CallReport& call) {
   const bool joining = &call == &world->reports[rank].join;
   const auto code = static_cast<Code>(call.code);
   if (world->parameters.recovers && code == Code::kRevoked) return true;
-  if (is_blamed(peer_in_whole(call)) || is_blamed(rank)) return true;
+  if (is_blamed(peer_in_whole(call)) || is_blamed(rank) || had_stopped(call)) return true;
   if (world->network_hit) return true;  // Ranks see it from different ends.
   // Either rank of two may be the odd one, or is the first that says so.
   if (world->parameters.odd_rank >= 0 && (code == Code::kMismatch || odd_call_is_empty()))
@@ -199,7 +205,7 @@ std::string check_verdict(int rank, const CallReport& call) {
   const auto code = static_cast<Code>(call.code);
   const bool only_death = run.faults.kills == 1 && world->killed_at != kNever;
   if (only_death && call.end > world->killed_at) {
-    const bool named = is_blamed(call.peer);
+    const bool named = is_blamed(call.peer) || had_stopped(call);
     const bool late = run.faults.kill_host && code == Code::kTimeout;
     const bool right = (named && (late || code == Code::kPeerFailed)) ||
                        (late && call.peer >= 0 && waited_as_well(call)) || waits_for_stopped(call);

@@ -18,6 +18,7 @@
 #include "virtual/kernel/scheduler.h"
 #include "virtual/leaks.h"
 #include "virtual/recovery.h"
+#include "virtual/windows.h"
 
 namespace tutti::virt {
 namespace {
@@ -54,8 +55,9 @@ class RankRun {
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (make(*comm, calls[i], static_cast<int>(i))) continue;
       // This rank stops, and others miss it in calls on what has not failed.
-      if (calls[i].on_part || calls[i].what == What::kSplit) blame(me_);
-      const bool on_part = report_.calls[report_.call_count - 1].part != 0;
+      const bool own = makes_communicator(calls[i]);
+      if (calls[i].on_part || own) report_.stopped_at = report_.calls[report_.call_count - 1].end;
+      const bool on_part = own || report_.calls[report_.call_count - 1].part != 0;
       // A failure ends one communicator: ranks that wait on the other are told.
       if (run_.recovers && !on_part && part_) part_->revoke("the communicator of all has failed");
       if (run_.recovers) recover(*comm, on_part, me_, report_.recovery);
@@ -177,9 +179,8 @@ class RankRun {
                   call.what == What::kCollective ? to_string(call.collective).data()
                                                  : kNames[static_cast<int>(call.what)],
                   collective_v ? "_v" : "", call.started ? " (started)" : "");
-    report.splits = call.what == What::kSplit;
-    report.empty =
-        is_empty(call, ranks) && call.what != What::kBarrier && call.what != What::kSplit;
+    report.splits = makes_communicator(call);
+    report.empty = is_empty(call, ranks) && call.what != What::kBarrier && !report.splits;
     if (number == run_.faults.in_call && world->called_at_point == 0)
       world->called_at_point = world->points;
     note(report.what, number, static_cast<std::int64_t>(call.count));
@@ -192,12 +193,18 @@ class RankRun {
       case What::kSplit: going = split(report, whole); break;
       case What::kBatch: going = batch(report, *comm, call, number, me, ranks); break;
       case What::kRepeats: going = repeats(report, *comm, call, number, me, ranks); break;
+      case What::kWindow: going = window(report, *comm, call, number); break;
       case What::kCollective: going = collective(report, *comm, call, number, me, ranks); break;
     }
     return going;
   }
 
+  static bool makes_communicator(const Call& call) {
+    return call.what == What::kSplit || call.what == What::kWindow;
+  }
+
   void make_odd(Call& call) {
+    if (call.what == What::kWindow) call.what = What::kCollective;
     switch (random_.below(3)) {
       case 0: call.count += random_.one_in(2) ? 2139 : 1 + random_.below(100); break;
       case 1:
@@ -361,6 +368,14 @@ class RankRun {
     return true;
   }
 
+  bool window(CallReport& report, Communicator& comm, const Call& call, int number) {
+    WindowUse use(comm, call, number, random_);
+    const bool going = finish(report, use.run());
+    report.wrong = !use.right();
+    if (!going) watch(report, [&] { return use.sum(); });
+    return going;
+  }
+
   bool split(CallReport& report, Communicator& whole) {
     const int colors = run_.ranks > 3 ? 2 : 1;
     part_color_ = me_ % colors;
@@ -371,8 +386,8 @@ class RankRun {
   }
 
   static constexpr int kMostForks = 3;
-  static constexpr const char* kNames[] = {"collective", "barrier", "messages",
-                                           "split",      "batch",   "repeats"};
+  static constexpr const char* kNames[] = {"collective", "barrier", "messages", "split",
+                                           "batch",      "repeats", "window"};
   const Parameters& run_;
   int me_;
   RankReport& report_;

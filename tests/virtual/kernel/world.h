@@ -162,9 +162,10 @@ struct Parameters {
   std::int32_t switch_one_in = 8;  // At a point, the thread hands on the baton.
   Joining joining = Joining::kDirectory;
   bool starts_all = false;    // Collectives are started, and none is blocking.
-  bool reduces = false;       // All calls are all-reduces.
+  bool one_of_each = false;   // The calls are the collectives, one after another.
   bool recovers = false;      // Ranks that are left shrink the communicator.
   bool repeats = false;       // Most calls are short ones, again and again.
+  bool windows = false;       // Most calls make a window, use it and close it.
   bool mapped = false;        // All calls are large, on memory that peers can map.
   bool shared_memory = true;  // Only ranks of one host have it; else TCP.
   std::int32_t timeout_ms = 5000, calls = 8, most_kib = 16;
@@ -209,6 +210,8 @@ struct RecoveryReport {
 
 struct RankReport {
   bool joined = false, finished = false;
+  // When it stopped because a call on another communicator than that of all had failed.
+  Time stopped_at = kNever;
   std::int32_t forks = 0, children_went_on = 0;
   std::int32_t call_count = 0;
   char leaks[200] = {};  // What is left after the end, for people.
