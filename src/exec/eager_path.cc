@@ -45,24 +45,17 @@ void EagerPath::begin() {
   in_lines_ = most <= (rooted ? kRootedLines * kLinePayload : kCallPayload);
   if (!in_lines_ && !std::exchange(slots_touched_, true)) board_.region().touch_packets(team.me);
   find_parts(traits);
-  // Others read this rank's part; and this rank itself does if it was scaled there.
-  const bool read = !traits.root_output || team.me != call_.root;
   // All ranks decide alike, as `most` is the same on all.
   const Packet packet = in_lines_                                       ? Packet::kNone
                         : most <= board_.region().config().packet_bytes ? Packet::kShort
                                                                         : Packet::kLong;
-  Round round{
-      .credit = board_.packet_credit(packet),
-      .slot_bytes = in_lines_ ? 0 : static_cast<std::uint32_t>(bytes_),
-      .packet = packet,
-      .only_from = traits.root_input ? call_.root : -1,
-      .only_to = traits.root_output ? call_.root : -1,
-      .symmetric = !rooted,
-      .writes = has_input(call_, team.me) && (read || call_.scaled),
-      .gives = rooted && team.ranks > 1 && (traits.root_input ? team.me == call_.root : read)};
+  Round round{.credit = board_.packet_credit(packet),
+              .slot_bytes = in_lines_ ? 0 : static_cast<std::uint32_t>(bytes_),
+              .packet = packet};
   if (in_lines_ && most > kLinePayload)
     round.lines = static_cast<std::uint32_t>((most + kLinePayload - 1) / kLinePayload);
   find_lines(round);
+  find_ranks(round, traits);
   // Whether another time such a call is eager as well.
   const bool always =
       call_.eager_use == EagerUse::kAlways ||
@@ -70,6 +63,39 @@ void EagerPath::begin() {
   repeatable_ = always && !call_.vector_variant && !call_.scaled && team.remote_link == nullptr;
   board_.begin(round, call_.word | kEager, common_count(call_),
                call_.vector_variant ? call_.blocks.hash(team.me) : call_.count);
+}
+
+/// Whose lines this rank reads, and who reads its own.
+void EagerPath::find_ranks(Round& round, const CollectiveTraits& traits) const {
+  const int me = board_.team().me, ranks = board_.team().ranks;
+  bool read = true;  // Another rank reads this one's.
+  if (traits.root_input) {
+    round.from = call_.root, round.from_end = call_.root + 1;
+    round.quiet_end = ranks;
+    round.gives = me == call_.root;
+  } else if (traits.root_output) {
+    read = me != call_.root;
+    if (read) round.from_end = 0;
+    round.quiet = call_.root, round.quiet_end = call_.root + 1;
+    round.only_to = call_.root;
+    round.gives = read;
+  } else if (runs_ahead(round)) {
+    read = me + 1 < ranks;
+    round.from_end = me;
+    round.quiet = ranks - 1, round.quiet_end = ranks;
+    round.gives = me == 0;
+  }
+  round.symmetric = round.quiet_end == 0;
+  round.gives = round.gives && ranks > 1;
+  // A rank itself reads its part as well if it was scaled there.
+  round.writes = has_input(call_, me) && (read || call_.scaled);
+}
+
+/// Whether a rank waits only for those below it, and not for each other one. Between hosts a rank
+/// that reads nothing would not see what fills its connection.
+bool EagerPath::runs_ahead(const Round& round) const {
+  return is_scan(call_.collective) && round.packet == Packet::kNone &&
+         round.lines <= kRootedLines && board_.team().remote_link == nullptr;
 }
 
 /// If the input has a block for each rank, a rank reads its own block, and publishes the others'.

@@ -35,6 +35,8 @@ class EagerPath {
 
  private:
   void find_lines(Round& round);
+  void find_ranks(Round& round, const CollectiveTraits& traits) const;
+  bool runs_ahead(const Round& round) const;
   void publish_lines();
   void scale_into(std::byte* to);
   void copy_past_cache(std::byte* to);

@@ -83,7 +83,8 @@ void HostExecutor::run_posted(MessageBatch& batch) {
 /// For a rank that only wrote in its last call, and saw no line that would show a difference. A
 /// rank that wrote a line where none is due made another call. False: the call has failed.
 bool HostExecutor::strays_agree() {
-  for (int rank = board_.stray_writer(0); rank < team().ranks;
+  const Round& round = board_.round();
+  for (int rank = board_.stray_writer(round.quiet); rank < round.quiet_end;
        rank = board_.stray_writer(rank + 1)) {
     if (fails(agreement_.compare(rank))) return false;
   }

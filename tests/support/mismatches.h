@@ -35,6 +35,7 @@ struct Kind {
   /// Whether that rank reads no peer's line in a small call.
   bool gives_only(int rank) const {
     const CollectiveTraits traits = traits_of(collective);
+    if (is_scan(collective)) return rank == 0;
     return traits.root_input ? rank == root : traits.root_output && rank != root;
   }
 };
@@ -45,7 +46,8 @@ inline std::vector<Kind> all_kinds(int ranks) {
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     const int roots = has_root(collective) ? ranks : 1;
-    for (int root = 0; root < roots; ++root) kinds.push_back({collective, root});
+    const auto type = is_scan(collective) ? DataType::kInt32 : DataType::kFloat32;
+    for (int root = 0; root < roots; ++root) kinds.push_back({collective, root, type});
   }
   kinds.push_back({.op = ReduceOp::kMax});
   kinds.push_back({.type = DataType::kInt32});
@@ -63,7 +65,7 @@ inline std::vector<Kind> all_kinds(int ranks) {
 /// The results of a rank's call and of the barrier that it called next.
 struct Outcome {
   Status first, next;
-  bool right = true;  // The output, if the call was right: the root's bytes.
+  bool right = true;  // The output, if the call was right: the root's bytes, or a scan's sums.
   std::chrono::milliseconds took{};
 
   const Error* error() const { return !first ? &first.error() : !next ? &next.error() : nullptr; }
@@ -88,6 +90,19 @@ inline Status call_kind(Communicator& comm, const Kind& kind, std::size_t count,
   return comm.call(request);
 }
 
+/// Whether these are int32 sums of what so many ranks give, the first ones.
+inline bool are_sums(const std::byte* output, std::size_t count, int ranks) {
+  std::uint32_t sum = 0;
+  for (int rank = 0; rank < ranks; ++rank)
+    sum += 0x01010101U * static_cast<std::uint32_t>(rank + 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t one = 0;
+    std::memcpy(&one, output + 4 * i, 4);
+    if (one != sum) return false;
+  }
+  return true;
+}
+
 /// One rank: meets the others (call 1), calls its kind (call 2), and a barrier.
 inline Outcome call_and_barrier(Communicator& comm, const Kind& kind, std::size_t count) {
   const int me = comm.rank().value, ranks = comm.rank_count();
@@ -106,6 +121,8 @@ inline Outcome call_and_barrier(Communicator& comm, const Kind& kind, std::size_
     for (std::size_t i = 0; i < block; ++i)
       outcome.right = outcome.right && output[i] == std::byte(kind.root + 1);
   }
+  if (outcome.first && is_scan(kind.collective) && has_output(kind.collective, me, 0))
+    outcome.right = are_sums(output.data(), count, summed_ranks(kind.collective, me, ranks));
   outcome.next = comm.barrier();
   outcome.took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - start);
@@ -127,9 +144,12 @@ inline std::string complaint(const Outcome& got, int rank, int odd, const Kind& 
     return "does not name both calls: " + text;
   if (!has("rank " + std::to_string(odd))) return "does not name the rank: " + text;
   if (!got.first || mine.gives_only(rank)) return "";
-  // Only a rank that waits just for the root may have its data, from a root that made its call.
-  const bool served =
-      traits_of(mine.collective).root_input && (rank == odd) == (mine.root == odd) && got.right;
+  // Only a rank that waits just for the root may have its data, from a root that made its call; and
+  // in a scan one that is below the odd one.
+  const bool waited_for_right = is_scan(mine.collective) ? rank < odd
+                                                         : traits_of(mine.collective).root_input &&
+                                                               (rank == odd) == (mine.root == odd);
+  const bool served = waited_for_right && got.right;
   return served ? "" : "ok, and wrong data; then: " + text;
 }
 

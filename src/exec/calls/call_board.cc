@@ -62,9 +62,8 @@ void CallBoard::await_record(int rank) const {
 }
 
 int CallBoard::stray_writer(int rank) const {
-  for (; rank < team_.ranks; ++rank) {
-    if (rank == team_.me || (round_.only_to >= 0 && rank != round_.only_to)) continue;
-    if (!is_stray(rank)) continue;
+  for (; rank < round_.quiet_end; ++rank) {
+    if (rank == team_.me || !is_stray(rank)) continue;
     await_record(rank);
     break;
   }

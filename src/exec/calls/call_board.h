@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -69,12 +70,14 @@ struct Round {
   std::uint32_t credit = 0;          // Rounds that a rank may be ahead of the others.
   std::uint32_t slot_bytes = 0;      // In this rank's packet slot.
   Packet packet = Packet::kNone;     // That this rank or another one writes.
-  int only_from = -1;                // The one rank that writes; -1: all do.
-  int only_to = -1;                  // The one rank that reads.
-  bool symmetric = true;  // All write and read: no rank can be ahead by more than a round.
-  bool writes = true;     // Some rank reads this one's lines.
-  bool gives = false;     // This rank only writes, and waits for nobody.
-  bool blocks = false;    // The table of blocks belongs to it.
+  // The ranks from `from` to below `from_end` are those whose lines this rank reads, itself apart.
+  int from = 0, from_end = std::numeric_limits<int>::max();
+  int quiet = 0, quiet_end = 0;  // These write no lines, itself apart.
+  int only_to = -1;              // The one rank that reads; -1: several do.
+  bool symmetric = true;         // All write and read: no rank can be ahead by more than a round.
+  bool writes = true;            // Some rank reads this one's lines.
+  bool gives = false;            // This rank only writes, and waits for nobody.
+  bool blocks = false;           // The table of blocks belongs to it.
 };
 
 /// It has more than 20 functions: most are one line of the path of a small call, or a look at the
@@ -106,7 +109,9 @@ class CallBoard {
     next_place();
     log_.note(word, count, sizes);
     round_ = round;
+    round_.from_end = std::min(round.from_end, team_.ranks);
     note_packet();
+    next_peer_ = round.from;
     next_line_ = round.first;
     last_peer_ = -1;
     if (!round.writes) log_.show();
@@ -117,6 +122,7 @@ class CallBoard {
     if (round_.packet != Packet::kNone) round_.credit = packet_credit(round_.packet);
     log_.repeat();
     note_packet();
+    next_peer_ = round_.from;
     next_line_ = round_.first;
     if (!round_.writes) log_.show();
   }
@@ -162,10 +168,8 @@ class CallBoard {
 
   /// Whether all lines that this rank reads are there. False may also mean a `suspect`.
   bool gathered() {
-    if (round_.only_to >= 0 && round_.only_to != team_.me) return true;
-    for (; next_peer_ < team_.ranks; ++next_peer_) {
-      if (next_peer_ == team_.me || (round_.only_from >= 0 && next_peer_ != round_.only_from))
-        continue;
+    for (; next_peer_ < round_.from_end; ++next_peer_) {
+      if (next_peer_ == team_.me) continue;
       if (!seen(next_peer_)) {
         last_peer_ = next_peer_;
         return false;
@@ -185,13 +189,12 @@ class CallBoard {
   /// make this call write none. If all agree, nobody has written these lines, so they are still in
   /// this CPU's cache.
   bool has_stray() const {
-    if (round_.only_to >= 0) return is_stray(round_.only_to);
-    for (int rank = 0; rank < team_.ranks; ++rank) {
+    for (int rank = round_.quiet; rank < round_.quiet_end; ++rank) {
       if (rank != team_.me && is_stray(rank)) return true;
     }
     return false;
   }
-  /// The first such rank from `rank` on; `ranks` if there is none.
+  /// The first such rank from `rank` on; Round::quiet_end if there is none.
   int stray_writer(int rank) const;
   /// A rank's payload, once gathered.
   const std::byte* payload(int rank) const {
@@ -221,13 +224,15 @@ class CallBoard {
   }
   /// The next rank whose lines are gathered, and whether that rank's next line is there.
   int next_peer() const { return next_peer_; }
-  bool has_news() const { return next_peer_ == team_.ranks || is_there(next_peer_, next_line_); }
+  bool has_news() const {
+    return next_peer_ >= round_.from_end || is_there(next_peer_, next_line_);
+  }
   bool waits_for_credit_of(int rank) const {
     // relaxed: this only tells which rank is missing; the call itself looks again.
     return region().finished(rank).value.load(std::memory_order_relaxed) + round_.credit < number();
   }
   bool waits_for_lines_of(int rank) const {
-    if (rank < next_peer_ || (round_.only_from >= 0 && rank != round_.only_from)) return false;
+    if (rank < next_peer_ || rank >= round_.from_end) return false;
     return !is_there(rank, rank == next_peer_ ? next_line_ : round_.end - 1);
   }
 
@@ -280,7 +285,6 @@ class CallBoard {
   /// which this rank has seen everybody's lines. The kind of the new round must not decide where
   /// its lines are: ranks that disagree have to see that.
   void next_place() {
-    next_peer_ = 0;
     if (team_.remote_link != nullptr) {
       place_ = number() + 1;  // What is on its way stays where it is.
     } else if (round_.symmetric) {
