@@ -65,7 +65,7 @@ void EagerPath::begin() {
                call_.vector_variant ? call_.blocks.hash(team.me) : call_.count);
 }
 
-/// Whose lines this rank reads, and who reads its own.
+/// The ranks whose lines this one reads, and whether another one reads its own.
 void EagerPath::find_ranks(Round& round, const CollectiveTraits& traits) const {
   const int me = board_.team().me, ranks = board_.team().ranks;
   bool read = true;  // Another rank reads this one's.

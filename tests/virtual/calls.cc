@@ -199,7 +199,7 @@ Request Running::request() {
   request.vector_variant = true;
   if (in_counts_.size() == 1) request.count = in_counts_[0];
   if (out_counts_.size() == 1) request.count = out_counts_[0];
-  // Of a gather and a scatter only the root knows all sizes.
+  // In a gather and a scatter only the root knows all sizes.
   const bool rooted = has_root(call_.collective);
   if (in_counts_.size() != 1 && (!rooted || me_ == call_.root))
     request.input_blocks.counts = in_counts_;

@@ -14,7 +14,7 @@ class WindowUse {
   Status run();
   /// Whether all that this rank has read was right.
   bool right() const { return right_; }
-  /// Of what it has got.
+  /// A hash of what it has got.
   std::uint64_t sum() { return got_.sum(); }
 
  private:
