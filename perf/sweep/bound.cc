@@ -38,8 +38,6 @@ LinksBound links_bound(const topology::Graph& host, Collective collective,
       std::find(numa_of_rank.begin(), numa_of_rank.end(), -1) != numa_of_rank.end())
     return {0, "ranks are not bound to CPUs"};
   if (!several(numa_of_rank)) return {0, "all ranks are on one NUMA node"};
-  const auto pattern = planner::pattern_of(collective);
-  if (!pattern) return {0, fmt::format("no bound of a {} is known", to_string(collective))};
   topology::Graph graph = host;
   std::vector<NodeId> ranks;
   for (const int numa : numa_of_rank) {
@@ -59,8 +57,9 @@ LinksBound links_bound(const topology::Graph& host, Collective collective,
     link.a = ranks.back();
     link.b = *found;
   }
-  const auto found =
-      topology::bound(graph, *pattern, ranks, {.root = static_cast<std::size_t>(root)});
+  const auto ends = planner::ends_of(collective, root, static_cast<int>(ranks.size()),
+                                     [](int rank) { return static_cast<std::size_t>(rank); });
+  const auto found = topology::bound(graph, planner::pattern_of(collective), ranks, ends);
   if (!found) return {0, found.error().what};
   return {found->seconds_per_mb.value(), found->cut.words};  // Seconds a MB: microseconds a byte.
 }

@@ -136,15 +136,19 @@ std::string_view origin_of(const PlannerInputs& inputs) {
 }
 
 /// What the links between the places allow: each place gives and gets what its ranks do together,
-/// if all have as many. None where no pattern is known.
+/// if all have as many.
 std::optional<topology::Bound> places_bound(const Request& request, const PlaceCosts& places) {
-  const auto pattern = pattern_of(request.shape.collective);
   std::vector<std::size_t> on(places.places.size());
   for (const std::uint32_t place : places.of) ++on[place];
   const auto [least, most] = std::ranges::minmax(on);
-  if (!pattern || least != most || on.size() < 2) return std::nullopt;
-  const auto root = static_cast<std::size_t>(std::max(0, request.shape.root));
-  auto found = topology::bound(*places.graph, *pattern, places.places, {.root = places.of[root]});
+  if (least != most || on.size() < 2) return std::nullopt;
+  const auto place = [&](int rank) -> std::size_t {
+    return places.of[static_cast<std::size_t>(std::max(0, rank))];
+  };
+  const Collective collective = request.shape.collective;
+  auto found =
+      topology::bound(*places.graph, pattern_of(collective), places.places,
+                      ends_of(collective, request.shape.root, request.shape.rank_count, place));
   return found ? std::optional(*std::move(found)) : std::nullopt;
 }
 

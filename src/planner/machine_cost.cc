@@ -153,20 +153,20 @@ std::string protocol_names() {
   return names(kProtocols) + ", " + names(kKernelProtocols);
 }
 
-std::optional<topology::Pattern> pattern_of(Collective collective) {
+topology::Pattern pattern_of(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce: return topology::Pattern::kAllReduce;
     case Collective::kReduceScatter: return topology::Pattern::kReduceScatter;
     case Collective::kAllGather: return topology::Pattern::kAllGather;
     case Collective::kBroadcast: return topology::Pattern::kBroadcast;
-    case Collective::kAllToAll: return topology::Pattern::kAllToAll;
-    case Collective::kReduce:
-    case Collective::kGather:
-    case Collective::kScatter:
+    case Collective::kReduce: return topology::Pattern::kReduce;
+    case Collective::kGather: return topology::Pattern::kGather;
+    case Collective::kScatter: return topology::Pattern::kScatter;
     case Collective::kScan:
-    case Collective::kExclusiveScan: break;
+    case Collective::kExclusiveScan: return topology::Pattern::kScan;
+    case Collective::kAllToAll: break;
   }
-  return std::nullopt;
+  return topology::Pattern::kAllToAll;
 }
 
 MachineCost::MachineCost(const topology::Graph& graph, std::span<const NodeId> endpoints)

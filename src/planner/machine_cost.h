@@ -51,8 +51,13 @@ const Protocol* find_protocol(std::string_view name);
 /// "simple, ll128, ...".
 std::string protocol_names();
 
-/// The pattern that bounds the collective; for some none is known.
-std::optional<topology::Pattern> pattern_of(Collective collective);
+/// The pattern that bounds the collective.
+topology::Pattern pattern_of(Collective collective);
+/// The ranks that its bound asks for; `place` says where a rank is in the endpoints.
+template <class Place>
+topology::BoundOptions ends_of(Collective collective, int root, int ranks, Place&& place) {
+  return {.root = place(has_root(collective) ? root : 0), .last = place(ranks - 1)};
+}
 
 class MachineCost {
  public:

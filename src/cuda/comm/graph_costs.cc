@@ -433,33 +433,6 @@ Result<GraphCosts> graph_costs(std::span<const std::shared_ptr<const Graph>> hos
   return Maker(machine, bus_of_rank, places).run(hosts);
 }
 
-namespace {
-
-/// Where no pattern is known: all bytes pass the links of single devices.
-double least_us(const GraphCosts& costs, const Request& request, const DeviceMachine& machine) {
-  const plan::Shape& shape = request.shape;
-  const auto rate_of = [&](std::size_t rank) {
-    const NodeId node = costs.devices[static_cast<std::size_t>(machine.device_of[rank])];
-    double out = 0, in = 0;
-    for (const topology::Link& link : costs.graph.links) {
-      if (link.a != node && link.b != node) continue;
-      if (!link.forward.known() || !link.backward.known()) return kUnlimited;
-      (link.a == node ? out : in) += link.forward.value;
-      (link.a == node ? in : out) += link.backward.value;
-    }
-    return std::max(out, in);
-  };
-  const double bytes = 1e-3 * static_cast<double>(request.bytes), n = shape.rank_count;
-  if (shape.collective != Collective::kReduce)
-    return bytes * (n - 1) / n / rate_of(static_cast<std::size_t>(shape.root));
-  double least = rate_of(0);
-  for (std::size_t rank = 1; rank < machine.device_of.size(); ++rank)
-    least = std::min(least, rate_of(rank));
-  return bytes / least;
-}
-
-}  // namespace
-
 DeviceBound graph_bound(const GraphCosts& costs, const Request& request,
                         const DeviceMachine& machine) {
   if (costs.devices.size() < machine.device_of.size())
@@ -471,14 +444,13 @@ DeviceBound graph_bound(const GraphCosts& costs, const Request& request,
   if (joins && request.shape.collective == Collective::kAllReduce &&
       request.contract == Contract::kRelaxed)
     pattern = topology::Pattern::kBroadcast;
-  if (!pattern) {
-    return {least_us(costs, request, machine),
-            "bytes into and out of each device over all of its links"};
-  }
-  const bool rooted = request.shape.collective == Collective::kBroadcast;
-  const auto found =
-      topology::bound(costs.graph, *pattern, costs.devices,
-                      {.root = rooted ? static_cast<std::size_t>(request.shape.root) : 0});
+  // Here each rank has a device of its own.
+  const auto device = [&](int rank) {
+    return static_cast<std::size_t>(machine.device_of[static_cast<std::size_t>(rank)]);
+  };
+  const auto found = topology::bound(
+      costs.graph, pattern, costs.devices,
+      ends_of(request.shape.collective, request.shape.root, request.shape.rank_count, device));
   if (!found) return {0, found.error().what};
   // Seconds a MB are microseconds a byte.
   return {found->seconds_per_mb.value() * static_cast<double>(request.bytes), found->cut.words};

@@ -374,21 +374,17 @@ double Simulator::least(const Protocol& protocol, std::size_t bytes) {
 
 Result<const topology::Bound*> Simulator::bound(bool joins_in_switch) {
   const bool fewer = joins_in_switch && options_.collective == Collective::kAllReduce;
-  const auto usual = pattern_of(options_.collective);
-  if (!usual) {
-    return Error{Code::kUnsupported,
-                 fmt::format("no lower bound of a {} is known", to_string(options_.collective))};
-  }
   auto found = bounds_.find(fewer);
   if (found == bounds_.end()) {
     // Every cut is crossed by the message, in both directions, wherever the sum is made: as in a
     // broadcast.
-    const topology::Pattern pattern = fewer ? topology::Pattern::kBroadcast : *usual;
-    const bool rooted = options_.collective == Collective::kBroadcast;
+    const topology::Pattern pattern =
+        fewer ? topology::Pattern::kBroadcast : pattern_of(options_.collective);
+    const auto ends = ends_of(options_.collective, options_.root, shape().rank_count,
+                              [](int rank) { return static_cast<std::size_t>(rank); });
     found = bounds_
-                .emplace(fewer, topology::bound(
-                                    machine_.graph(), pattern, machine_.groups().endpoints,
-                                    {.root = rooted ? static_cast<std::size_t>(options_.root) : 0}))
+                .emplace(fewer, topology::bound(machine_.graph(), pattern,
+                                                machine_.groups().endpoints, ends))
                 .first;
   }
   if (!found->second) return found->second.error();

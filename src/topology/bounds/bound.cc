@@ -87,7 +87,7 @@ class GatherBound {
   }
 
   Result<Proof> run(const std::vector<NodeId>& sinks) {
-    TUTTI_RETURN_IF_ERROR(start());
+    TUTTI_RETURN_IF_ERROR(start(sinks));
     std::size_t passed = 0;
     TUTTI_TRY(std::int64_t supply, scale());
     for (std::size_t i = 0; passed < sinks.size(); i = (i + 1) % sinks.size()) {
@@ -111,10 +111,10 @@ class GatherBound {
   std::int64_t size() const { return static_cast<std::int64_t>(network_.endpoints.size()); }
 
   // The first guess: all but one endpoint; or, where that crosses unknown links, less than any cut.
-  Status start() {
+  Status start(const std::vector<NodeId>& sinks) {
     const auto in = entering(network_);
     best_.ratio = Rational(1, sum_known(network_) + 1);
-    for (const NodeId id : network_.endpoints) {
+    for (const NodeId id : sinks) {
       if (in[id.value] == 0) return unreachable(graph_, id);
       if (in[id.value] == kUnlimited) continue;
       const Rational ratio(size() - 1, in[id.value]);
@@ -202,6 +202,19 @@ Result<Proof> all_reduce(const Graph& graph, const Network& network, bool symmet
     }
   }
   return best;
+}
+
+// The message crosses each cut away from the first rank, on whose input all results depend, and
+// each towards the last one, whose result depends on all inputs.
+Result<Proof> scan(const Graph& graph, const Network& network, NodeId first, NodeId last,
+                   bool symmetry) {
+  Network reversed = network;
+  for (Arc& arc : reversed.arcs) std::swap(arc.from, arc.to);
+  TUTTI_TRY(Proof away, least_flow(graph, network, first, symmetry));
+  TUTTI_TRY(Proof towards, least_flow(graph, reversed, last, symmetry));
+  // The last rank's side is what is entered through these links: all else is left.
+  towards.inside.flip();
+  return towards.ratio > away.ratio ? std::move(towards) : std::move(away);
 }
 
 // From an endpoint to all others, narrow links counting as long.
@@ -307,13 +320,14 @@ Result<Proof> all_to_all(const Graph& graph, const Network& network, Proof gathe
 
 Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId> endpoints,
                     const BoundOptions& options) {
-  const bool reversed = pattern == Pattern::kReduceScatter;
+  const bool reversed = pattern == Pattern::kReduceScatter || pattern == Pattern::kReduce ||
+                        pattern == Pattern::kScatter;
   TUTTI_TRY(Network network, make_network(graph, endpoints, reversed));
-  if (options.root >= endpoints.size()) {
-    return invalid("bound: root {} of {} endpoints; choose less", options.root, endpoints.size());
+  if (std::max(options.root, options.last) >= endpoints.size()) {
+    return invalid("bound: root {} of {} endpoints; choose less",
+                   std::max(options.root, options.last), endpoints.size());
   }
   const bool symmetry = options.use_symmetry;
-  Proof proof;
   const std::vector<NodeId> unlike =
       symmetry ? representatives(graph, network, {}) : network.endpoints;
   if (endpoints.size() > kMany && unlike.size() > kMostUnlike) {
@@ -321,34 +335,34 @@ Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId>
                  fmt::format("bound: {} of {} endpoints are unlike each other; choose at most {}",
                              unlike.size(), endpoints.size(), kMany)};
   }
-  // All-to-all needs it too: for what can't be reached, and for its cut.
-  if (pattern != Pattern::kBroadcast && pattern != Pattern::kAllReduce) {
-    TUTTI_TRY(proof, GatherBound(graph, network).run(unlike));
-  }
+  const NodeId root = endpoints[options.root];
   const auto size = static_cast<std::int64_t>(endpoints.size());
-  switch (pattern) {
-    case Pattern::kAllGather:
-    case Pattern::kReduceScatter: {
-      TUTTI_TRY(proof.ratio, fraction(proof.ratio.numerator(), proof.ratio.denominator(), size));
-      break;
+  const auto shares_to = [&](const std::vector<NodeId>& sinks) -> Result<Proof> {
+    TUTTI_TRY(Proof found, GatherBound(graph, network).run(sinks));
+    TUTTI_TRY(found.ratio, fraction(found.ratio.numerator(), found.ratio.denominator(), size));
+    return found;
+  };
+  const auto prove = [&]() -> Result<Proof> {
+    switch (pattern) {
+      case Pattern::kAllGather:
+      case Pattern::kReduceScatter: return shares_to(unlike);
+      case Pattern::kGather:
+      case Pattern::kScatter: return shares_to({root});
+      case Pattern::kAllReduce: return all_reduce(graph, network, symmetry);
+      case Pattern::kBroadcast:
+      case Pattern::kReduce: return least_flow(graph, network, root, symmetry);
+      case Pattern::kScan: return scan(graph, network, root, endpoints[options.last], symmetry);
+      case Pattern::kAllToAll: break;
     }
-    case Pattern::kAllReduce: {
-      TUTTI_TRY(proof, all_reduce(graph, network, symmetry));
-      break;
-    }
-    case Pattern::kBroadcast: {
-      TUTTI_TRY(proof, least_flow(graph, network, endpoints[options.root], symmetry));
-      break;
-    }
-    case Pattern::kAllToAll: {
-      TUTTI_TRY(proof, all_to_all(graph, network, std::move(proof), unlike));
-      break;
-    }
-  }
+    // The all-gather's says what can't be reached, and has a cut that may be the worst.
+    TUTTI_TRY(Proof gather, GatherBound(graph, network).run(unlike));
+    return all_to_all(graph, network, std::move(gather), unlike);
+  };
+  TUTTI_TRY(const Proof proof, prove());
   Bound result;
   result.seconds_per_mb = proof.ratio;
-  result.exact =
-      network.all_known && pattern != Pattern::kAllReduce && pattern != Pattern::kAllToAll;
+  result.exact = network.all_known && pattern != Pattern::kAllReduce && pattern != Pattern::kScan &&
+                 pattern != Pattern::kAllToAll;
   result.cut = describe(graph, network, proof.inside, reversed ? "are entered" : "leave");
   result.findings = std::move(network.findings);
   return result;

@@ -19,11 +19,21 @@
 
 namespace tutti::topology {
 
-/// What is moved: tutti::Collective and all-to-all, which is no collective of the library yet but
-/// what people ask of a machine. What M, the bytes of a bound, means: all-gather, the whole result;
-/// reduce-scatter and all-reduce, the whole vector of one endpoint; broadcast, the message;
-/// all-to-all, what one endpoint sends, its own share included.
-enum class Pattern : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll };
+/// What is moved. What M, the bytes of a bound, means: all-gather and gather, the whole result;
+/// scatter, all that the root has; reduce-scatter, all-reduce, reduce and scans, the whole vector
+/// of one endpoint; broadcast, the message; all-to-all, what one endpoint sends, its own share
+/// included.
+enum class Pattern : std::uint8_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
+  kScan,
+  kAllToAll
+};
 
 /// Nodes that only so much can leave.
 struct Cut {
@@ -37,16 +47,16 @@ struct Bound {
   Rational seconds_per_mb;
   /// The largest M/T, in GB/s.
   double gigabytes_per_second() const { return 1e-3 / seconds_per_mb.value(); }
-  /// Whether no cut is worse. All-gather, reduce-scatter, broadcast: where all bandwidths are
-  /// known. All-reduce and all-to-all: false; their bounds hold, but may not be the best that can
-  /// be proved.
+  /// Whether no cut is worse. All-reduce, scans and all-to-all: false; their bounds hold, but may
+  /// not be the best that can be proved. All others: where all bandwidths are known.
   bool exact = false;
   Cut cut;            // The worst; of all-reduce one of its parts (bound.cc says which).
   Findings findings;  // Unknown bandwidths that were taken as unlimited.
 };
 
 struct BoundOptions {
-  std::size_t root = 0;      // A broadcast's: a place in the endpoints.
+  // A place in the endpoints: that of the root, or of a scan's first rank, and of its last one.
+  std::size_t root = 0, last = 0;
   bool use_symmetry = true;  // Off: one flow an endpoint, for tests.
 };
 

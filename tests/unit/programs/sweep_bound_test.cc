@@ -47,6 +47,11 @@ TEST_CASE("what crosses between two NUMA nodes takes its time") {
   CHECK(us(graph, Collective::kAllGather, even, 1e6) == Approx(50));
   CHECK(us(graph, Collective::kAllGather, uneven, 1e6) == Approx(75));
   CHECK(us(graph, Collective::kReduceScatter, even, 1e6) == Approx(50));
+  CHECK(us(graph, Collective::kReduce, even, 1e6) == Approx(100));
+  CHECK(us(graph, Collective::kScan, uneven, 1e6) == Approx(100));
+  // The shares of ranks that are not on the root's side.
+  CHECK(us(graph, Collective::kGather, even, 1e6) == Approx(50));
+  CHECK(us(graph, Collective::kScatter, uneven, 1e6) == Approx(25));
   // Each of two ranks sends each of the other two a quarter of what it has.
   CHECK(us(graph, Collective::kAllToAll, even, 1e6) == Approx(100));
 }
@@ -62,7 +67,6 @@ TEST_CASE("where nothing is known to be in the way there is no bound, and the re
   none(graph, Collective::kAllReduce, {0, 0});      // One NUMA node.
   none(graph, Collective::kAllReduce, {0, -1, 1});  // One may run anywhere.
   none(graph, Collective::kAllReduce, {0, 7});      // The probe saw two.
-  none(graph, Collective::kGather, {0, 1});
   topology::Graph unknown = graph;
   unknown.links[0].forward = unknown.links[0].backward = {};
   none(unknown, Collective::kAllReduce, {0, 1});

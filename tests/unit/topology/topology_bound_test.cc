@@ -89,6 +89,65 @@ TEST_CASE("bounds of small random graphs are those of all cuts") {
   REQUIRE(connected > 200);
 }
 
+// What has to leave a set of endpoints, in shares of M/N: `in` says whether a rank is inside.
+template <class In>
+std::int64_t rooted_demand(Pattern pattern, std::int64_t size, std::int64_t count, In&& in,
+                           std::size_t root, std::size_t last) {
+  switch (pattern) {
+    case Pattern::kBroadcast: return in(root) ? size : 0;
+    case Pattern::kReduce: return in(root) ? 0 : size;
+    case Pattern::kGather: return in(root) ? 0 : count;
+    case Pattern::kScatter: return in(root) ? size - count : 0;
+    default: return in(root) || !in(last) ? size : 0;  // A scan.
+  }
+}
+
+// All cuts, as above; 0: some can't be crossed.
+Rational brute_force_rooted(const Graph& graph, const std::vector<NodeId>& endpoints,
+                            Pattern pattern, std::size_t root, std::size_t last) {
+  Rational worst;
+  const auto size = static_cast<std::int64_t>(endpoints.size());
+  for (std::uint32_t set = 1; set < 1U << graph.nodes.size(); ++set) {
+    const auto inside = [&](NodeId id) { return (set >> id.value & 1) != 0; };
+    const auto in = [&](std::size_t rank) { return inside(endpoints[rank]); };
+    const std::int64_t count = std::ranges::count_if(endpoints, inside);
+    if (count == 0 || count == size) continue;
+    const std::int64_t demand = rooted_demand(pattern, size, count, in, root, last);
+    if (demand == 0) continue;
+    std::int64_t exit = 0;
+    for (const Link& link : graph.links) {
+      if (inside(link.a) == inside(link.b)) continue;
+      exit += std::llround(1000 * (inside(link.a) ? link.forward : link.backward).value);
+    }
+    if (exit == 0) return {};
+    worst = std::max(worst, Rational(demand, exit * size));
+  }
+  return worst;
+}
+
+TEST_CASE("bounds of what has a root, and of scans, are those of all cuts") {
+  std::mt19937 random(17);
+  int connected = 0;
+  for (int i = 0; i < 300; ++i) {
+    const Graph graph = random_graph(random);
+    const auto endpoints = graph.all(NodeKind::kGpu);
+    const std::size_t root = random() % endpoints.size(), last = random() % endpoints.size();
+    for (const Pattern pattern : {Pattern::kBroadcast, Pattern::kReduce, Pattern::kGather,
+                                  Pattern::kScatter, Pattern::kScan}) {
+      const auto want = brute_force_rooted(graph, endpoints, pattern, root, last);
+      const auto got = bound(graph, pattern, endpoints, {.root = root, .last = last});
+      INFO("graph " << i << ", pattern " << static_cast<int>(pattern) << ", root " << root
+                    << ", last " << last);
+      REQUIRE(static_cast<bool>(got) == (want > Rational()));
+      if (!got) continue;
+      ++connected;
+      REQUIRE(got->seconds_per_mb == want);
+      REQUIRE(got->exact == (pattern != Pattern::kScan));
+    }
+  }
+  REQUIRE(connected > 700);
+}
+
 TEST_CASE("bounds of an all-to-all are those of a cut, on most small graphs of the worst") {
   std::mt19937 random(13);
   int connected = 0, worst = 0;
@@ -111,9 +170,12 @@ TEST_CASE("whatever is bounded, the cut's figure is that of the links that cross
   for (int i = 0; i < 100; ++i) {
     const Graph graph = random_graph(random);
     for (const Pattern pattern : {Pattern::kAllGather, Pattern::kReduceScatter, Pattern::kAllReduce,
-                                  Pattern::kBroadcast, Pattern::kAllToAll}) {
+                                  Pattern::kBroadcast, Pattern::kReduce, Pattern::kGather,
+                                  Pattern::kScatter, Pattern::kScan, Pattern::kAllToAll}) {
       const auto got = gpu_bound(graph, pattern);
       if (!got) continue;
+      const bool entered = pattern == Pattern::kReduceScatter || pattern == Pattern::kReduce ||
+                           pattern == Pattern::kScatter;
       const auto& inside = got->cut.inside;
       const auto in = [&](NodeId node) {
         return std::find(inside.begin(), inside.end(), node) != inside.end();
@@ -121,7 +183,7 @@ TEST_CASE("whatever is bounded, the cut's figure is that of the links that cross
       double exit = 0;
       for (const Link& link : graph.links) {
         if (in(link.a) == in(link.b)) continue;
-        const bool forward = in(link.a) != (pattern == Pattern::kReduceScatter);
+        const bool forward = in(link.a) != entered;
         exit += 1000 * (forward ? link.forward : link.backward).value;
       }
       INFO("graph " << i << ", pattern " << static_cast<int>(pattern));
@@ -156,6 +218,11 @@ TEST_CASE("bounds of known machines") {
   REQUIRE(gbps(box, Pattern::kAllReduce) == Approx(450 * 8 / 14.0));
   REQUIRE(gbps(box, Pattern::kBroadcast) == Approx(450));
   REQUIRE(gbps(box, Pattern::kAllToAll) == Approx(450 * 8 / 7.0));
+  // One GPU's port, for all or for what the 7 others have.
+  REQUIRE(gbps(box, Pattern::kReduce) == Approx(450));
+  REQUIRE(gbps(box, Pattern::kScan) == Approx(450));
+  REQUIRE(gbps(box, Pattern::kGather) == Approx(450 * 8 / 7.0));
+  REQUIRE(gbps(box, Pattern::kScatter) == Approx(450 * 8 / 7.0));
   // 6 links of 20 GB/s a GPU: no cut is worse than one GPU's own.
   REQUIRE(gbps(test::dgx1(), Pattern::kAllGather) == Approx(120 * 8 / 7.0));
   // 4 of 8 GPUs over the socket link: 10 GB/s for half of the result.
