@@ -23,7 +23,9 @@ struct Row {
   double bus_factor(double n) const {
     switch (collective) {
       case topology::Pattern::kAllReduce: return 2 * (n - 1) / n;
-      case topology::Pattern::kBroadcast: return 1;
+      case topology::Pattern::kBroadcast:
+      case topology::Pattern::kReduce:
+      case topology::Pattern::kScan: return 1;
       default: return (n - 1) / n;
     }
   }
@@ -32,7 +34,17 @@ constexpr std::array kRows{Row{"all_gather", topology::Pattern::kAllGather},
                            Row{"reduce_scatter", topology::Pattern::kReduceScatter},
                            Row{"all_reduce", topology::Pattern::kAllReduce},
                            Row{"broadcast", topology::Pattern::kBroadcast},
+                           Row{"reduce", topology::Pattern::kReduce},
+                           Row{"gather", topology::Pattern::kGather},
+                           Row{"scatter", topology::Pattern::kScatter},
+                           Row{"scan", topology::Pattern::kScan},
                            Row{"all_to_all", topology::Pattern::kAllToAll}};
+
+/// Roots are the first rank.
+Result<topology::Bound> bound_of(const topology::Graph& graph, const Row& row,
+                                 const std::vector<topology::NodeId>& ranks) {
+  return topology::bound(graph, row.collective, ranks, {.root = 0, .last = ranks.size() - 1});
+}
 
 /// What NVLink or xGMI alone would allow ranks that it joins: "all_gather 370.8, ..."; "" for
 /// others. The bound counts the PCI Express links beside it, which hardly any program uses at once.
@@ -41,7 +53,7 @@ std::string fast_alone(const topology::Graph& graph, const std::vector<topology:
   std::erase_if(fast.links, [](const topology::Link& link) { return !is_fast(link.kind); });
   std::string text;
   for (const Row& row : kRows) {
-    const auto found = topology::bound(fast, row.collective, ranks);
+    const auto found = bound_of(fast, row, ranks);
     if (!found) return {};
     const double bus =
         found->gigabytes_per_second() * row.bus_factor(static_cast<double>(ranks.size()));
@@ -62,7 +74,7 @@ Result<int> bound(const BoundOptions& options) {
       fmt::format("{:<15} {:>8} {:>8}         {}\n", "collective", "algbw", "busbw", "bottleneck");
   topology::Findings unknown;
   for (const Row& row : kRows) {
-    TUTTI_TRY(const auto found, topology::bound(graph, row.collective, ranks));
+    TUTTI_TRY(const auto found, bound_of(graph, row, ranks));
     const double algbw = found.gigabytes_per_second();
     const double busbw = algbw * row.bus_factor(static_cast<double>(ranks.size()));
     json.push_back({{"collective", row.name},
