@@ -52,6 +52,12 @@ void WindowUse::expect(const std::byte* data, Value&& value) {
 Status WindowUse::run() {
   // What the previous rank puts, and behind it, at the root, what all ranks accumulate.
   TUTTI_TRY(Window window, Window::create(comm_, me_ == root_.value ? 2 * bytes_ : bytes_));
+  Status used = use(window);
+  if (!used) stopped_at_ = world->now;
+  return used;
+}
+
+Status WindowUse::use(Window& window) {
   for (int round = 0; round < call_.times; ++round, ++number_) {
     for (std::size_t i = 0; i < call_.count; ++i)
       put(own_.data(), call_.type, i, value_of(number_, me_, i));

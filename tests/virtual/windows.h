@@ -14,10 +14,13 @@ class WindowUse {
   Status run();
   /// Whether all that this rank has read was right.
   bool right() const { return right_; }
+  /// When an operation failed, before the window was destroyed for that.
+  Time stopped_at() const { return stopped_at_; }
   /// A hash of what it has got.
   std::uint64_t sum() { return got_.sum(); }
 
  private:
+  Status use(Window& window);
   Status give(Window& window);
   Status read(Window& window);
   Status meet(Window& window);
@@ -34,6 +37,7 @@ class WindowUse {
   Random& random_;
   Buffer own_, got_;
   bool right_ = true;
+  Time stopped_at_ = kNever;
 };
 
 }  // namespace tutti::virt

@@ -56,7 +56,9 @@ class RankRun {
       if (make(*comm, calls[i], static_cast<int>(i))) continue;
       // This rank stops, and others miss it in calls on what has not failed.
       const bool own = makes_communicator(calls[i]);
-      if (calls[i].on_part || own) report_.stopped_at = report_.calls[report_.call_count - 1].end;
+      if (calls[i].on_part || own)
+        report_.stopped_at =
+            std::min(report_.stopped_at, report_.calls[report_.call_count - 1].end);
       const bool on_part = own || report_.calls[report_.call_count - 1].part != 0;
       // A failure ends one communicator: ranks that wait on the other are told.
       if (run_.recovers && !on_part && part_) part_->revoke("the communicator of all has failed");
@@ -372,6 +374,7 @@ class RankRun {
     WindowUse use(comm, call, number, random_);
     const bool going = finish(report, use.run());
     report.wrong = !use.right();
+    if (!going) report_.stopped_at = use.stopped_at();
     if (!going) watch(report, [&] { return use.sum(); });
     return going;
   }
