@@ -85,7 +85,6 @@ void EagerPath::find_ranks(Round& round, const CollectiveTraits& traits) const {
     round.quiet = ranks - 1, round.quiet_end = ranks;
     round.gives = me == 0;
   }
-  round.symmetric = round.quiet_end == 0;
   round.gives = round.gives && ranks > 1;
   // A rank itself reads its part as well if it was scaled there.
   round.writes = has_input(call_, me) && (read || call_.scaled);
@@ -220,7 +219,8 @@ void EagerPath::finish() {
     else if (block_ != 0)
       reduce();
   }
-  if (!in_lines_ && board_.round().symmetric) adapt_.eager_limits.note(buffers_.could_be_mapped());
+  if (!in_lines_ && board_.round().symmetric())
+    adapt_.eager_limits.note(buffers_.could_be_mapped());
 }
 
 }  // namespace tutti::exec

@@ -18,7 +18,7 @@ bool HostExecutor::look_for_news() const {
   if (has_news()) return true;
   // Whether all ranks of this CPU have done their part of the call.
   const auto done = [this](int rank) { return board_.is_there(rank, board_.round().first); };
-  if (!adapt_.cpus.shares() || !board_.round().symmetric ||
+  if (!adapt_.cpus.shares() || !board_.round().symmetric() ||
       !std::ranges::all_of(adapt_.cpus.neighbours(), done))
     return false;
   for (int i = 0; i < kLooks; ++i) {

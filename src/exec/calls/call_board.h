@@ -74,10 +74,12 @@ struct Round {
   int from = 0, from_end = std::numeric_limits<int>::max();
   int quiet = 0, quiet_end = 0;  // These write no lines, itself apart.
   int only_to = -1;              // The one rank that reads; -1: several do.
-  bool symmetric = true;         // All write and read: no rank can be ahead by more than a round.
   bool writes = true;            // Some rank reads this one's lines.
   bool gives = false;            // This rank only writes, and waits for nobody.
   bool blocks = false;           // The table of blocks belongs to it.
+
+  /// All write and read: no rank can be ahead by more than a round.
+  bool symmetric() const { return quiet_end == 0; }
 };
 
 /// It has more than 20 functions: most are one line of the path of a small call, or a look at the
@@ -176,7 +178,7 @@ class CallBoard {
       }
     }
     // A rank that starts a round has finished the one before.
-    if (round_.symmetric) everyone_finished_ = std::max(everyone_finished_, number() - 1);
+    if (round_.symmetric()) everyone_finished_ = std::max(everyone_finished_, number() - 1);
     return true;
   }
   /// The rank that came last to a round that waited, as far as this one saw. -1, or an earlier
@@ -210,7 +212,7 @@ class CallBoard {
   void finish() {
     // Only a rank that runs ahead, in a rooted call, can be short of credit. In all other calls a
     // peer's own line shows that it has finished the one before.
-    if (round_.symmetric || !finished_due(number())) return;
+    if (round_.symmetric() || !finished_due(number())) return;
     say_finished(number());
     ring_others();
   }
@@ -287,7 +289,7 @@ class CallBoard {
   void next_place() {
     if (team_.remote_link != nullptr) {
       place_ = number() + 1;  // What is on its way stays where it is.
-    } else if (round_.symmetric) {
+    } else if (round_.symmetric()) {
       last_place_ = place_ | 1;
       place_ ^= 1;
     } else {
@@ -315,7 +317,7 @@ class CallBoard {
     if (round_.lines != 1) return seen_all(rank, line);
     if (!matches(rank, *line)) return false;
     // A rank that only writes may be rounds ahead: its next line is there, as a rule.
-    if (!round_.symmetric) __builtin_prefetch(region().lines(rank, after(last_place_)));
+    if (!round_.symmetric()) __builtin_prefetch(region().lines(rank, after(last_place_)));
     return true;
   }
   bool seen_all(int rank, const CallLine* line);
