@@ -125,7 +125,7 @@ std::string bounds_of(const Page& page) {
         "class=\"number\">{:.1f}</td><td>{}{}</td>"
         "</tr>\n",
         escaped(row.collective), row.algbw, row.busbw, escaped(row.cut),
-        row.exact ? "; packed trees reach it" : "");
+        row.exact ? "; packed trees or paths reach it" : "");
   return out + "</table>\n";
 }
 

@@ -89,7 +89,9 @@ Result<int> bound(const BoundOptions& options) {
   }
   if (const std::string alone = fast_alone(graph, ranks); !alone.empty())
     text += "\n" + wrapped("busbw over links between GPUs alone: " + alone, 2);
-  text += "\nexact: packed trees reach it. Without the word it holds, but may not be reached.\n";
+  text +=
+      "\nexact: packed trees or paths reach it. Without the word it holds, but may not be "
+      "reached.\n";
   for (const topology::Finding& finding : unknown)
     text += wrapped(fmt::format("{}: {}", finding.what, finding.remedy), 2);
   say("{}", options.json ? json.dump(2) + "\n" : text);

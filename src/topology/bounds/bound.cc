@@ -182,12 +182,16 @@ Rational part_proof(const Network& network, const Parts& parts) {
                          : Rational(2 * (static_cast<std::int64_t>(parts.count) - 1), sum);
 }
 
+Network turned(Network network) {
+  for (Arc& arc : network.arcs) std::swap(arc.from, arc.to);
+  return network;
+}
+
 // Every cut that has endpoints on both sides is crossed by M bytes in both directions, and what
 // part_proof says of the endpoints and of the hosts, both for leaving and (reversed) for entering.
 // The cut of a part_proof is its first part, or all else where entering is what counts.
 Result<Proof> all_reduce(const Graph& graph, const Network& network, bool symmetry) {
-  Network reversed = network;
-  for (Arc& arc : reversed.arcs) std::swap(arc.from, arc.to);
+  const Network reversed = turned(network);
   Proof best;
   for (const Network* direction : {&network, static_cast<const Network*>(&reversed)}) {
     TUTTI_TRY(Proof proof, least_flow(graph, *direction, network.endpoints.front(), symmetry));
@@ -208,8 +212,7 @@ Result<Proof> all_reduce(const Graph& graph, const Network& network, bool symmet
 // each towards the last one, whose result depends on all inputs.
 Result<Proof> scan(const Graph& graph, const Network& network, NodeId first, NodeId last,
                    bool symmetry) {
-  Network reversed = network;
-  for (Arc& arc : reversed.arcs) std::swap(arc.from, arc.to);
+  const Network reversed = turned(network);
   TUTTI_TRY(Proof away, least_flow(graph, network, first, symmetry));
   TUTTI_TRY(Proof towards, least_flow(graph, reversed, last, symmetry));
   // The last rank's side is what is entered through these links: all else is left.

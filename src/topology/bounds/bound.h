@@ -37,7 +37,8 @@ enum class Pattern : std::uint8_t {
 
 /// Nodes that only so much can leave.
 struct Cut {
-  std::vector<NodeId> inside;  // In the order of the graph; of reduce-scatter, what is entered.
+  std::vector<NodeId>
+      inside;  // In the order of the graph; of reduce-scatter, reduce, scatter: entered.
   std::int64_t exit_mbps = 0;  // MB/s, all links that leave together.
   std::string words;           // "8 of 16 endpoints (host0) leave through 8 port links: 400 GB/s".
 };
