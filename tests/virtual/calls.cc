@@ -51,18 +51,6 @@ std::size_t sum_of(std::span<const std::size_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
-/// What so many ranks, the first ones, make together.
-int reduced(const Call& call, int number, int ranks, std::size_t i) {
-  int value = value_of(number, 0, i);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const int next = value_of(number, rank, i);
-    if (call.op == ReduceOp::kSum) value += next;
-    if (call.op == ReduceOp::kMax) value = std::max(value, next);
-    if (call.op == ReduceOp::kMin) value = std::min(value, next);
-  }
-  return value;
-}
-
 }  // namespace
 
 std::vector<Call> script(const Parameters& run) {
@@ -110,6 +98,17 @@ std::vector<Call> script(const Parameters& run) {
     calls.push_back(call);
   }
   return calls;
+}
+
+int reduced(const Call& call, int number, int ranks, std::size_t i) {
+  int value = value_of(number, 0, i);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const int next = value_of(number, rank, i);
+    if (call.op == ReduceOp::kSum) value += next;
+    if (call.op == ReduceOp::kMax) value = std::max(value, next);
+    if (call.op == ReduceOp::kMin) value = std::min(value, next);
+  }
+  return value;
 }
 
 int value_of(int number, int rank, std::size_t i) {

@@ -42,6 +42,8 @@ bool is_empty(const Call& call, int ranks);
 
 /// Element `i` of what `rank` gives in call `number`: small, so that sums of floats are exact.
 int value_of(int number, int rank, std::size_t i);
+/// What so many ranks, the first ones, make of their elements together.
+int reduced(const Call& call, int number, int ranks, std::size_t i);
 void put(std::byte* to, DataType type, std::size_t i, int value);
 bool is(const std::byte* from, DataType type, std::size_t i, int value);
 

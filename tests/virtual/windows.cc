@@ -1,6 +1,5 @@
 #include "virtual/windows.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -10,18 +9,6 @@ namespace {
 
 // Numbers of signals.
 constexpr int kPut = 5, kDone = 63, kSeen = 0;
-
-/// What all ranks have accumulated on zeros.
-int accumulated(const Call& call, int number, int ranks, std::size_t i) {
-  int value = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int next = value_of(number, rank, i);
-    if (call.op == ReduceOp::kSum) value += next;
-    if (call.op == ReduceOp::kMax) value = std::max(value, next);
-    if (call.op == ReduceOp::kMin) value = std::min(value, next);
-  }
-  return value;
-}
 
 }  // namespace
 
@@ -95,8 +82,10 @@ Status WindowUse::meet(Window& window) {
   if (me_ == root_.value) {
     for (int rank = 0; rank < ranks_; ++rank)
       TUTTI_RETURN_IF_ERROR(window.wait_signal(Rank{rank}, kDone));
-    expect(window.data() + bytes_,
-           [this](std::size_t i) { return accumulated(call_, number_, ranks_, i); });
+    // On zeros, which are less than any element.
+    expect(window.data() + bytes_, [this](std::size_t i) {
+      return call_.op == ReduceOp::kMin ? 0 : reduced(call_, number_, ranks_, i);
+    });
     if (bytes_ != 0) std::memset(window.data() + bytes_, 0, bytes_);
     pause();
     for (int rank = 0; rank < ranks_; ++rank)
