@@ -48,7 +48,8 @@ Result<AgentOrders> parse_orders(std::string_view line) {
       return Error{Code::kMismatch, "the launcher has Tutti " + version + ", this host " +
                                         TUTTI_VERSION + "; install the same on all hosts"};
     }
-    if (!has_ints(object.at("job"))) return invalid_orders("a job with numbers that can't be");
+    if (!has_ints(object.at("job")))
+      return invalid_orders("a job whose rank counts or port are no integers of 32 bits");
     object.get_to(orders);
   } catch (const json::exception&) {
     return invalid_orders("what came is no job; it is for tutti run --hosts to start an agent");
