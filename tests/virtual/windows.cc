@@ -27,7 +27,13 @@ WindowUse::WindowUse(Communicator& comm, const Call& call, int number, Random& r
       got_(bytes_, call.registered) {}
 
 void WindowUse::pause() {
-  if (random_.one_in(2)) std::this_thread::sleep_for(std::chrono::microseconds(random_.below(200)));
+  if (!random_.one_in(2)) return;
+  // In a long run each nap takes up to 400 ms more (scheduler.cc, kMostSlack): more of them would
+  // be a rank that is late by itself.
+  if (naps_-- > 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(random_.below(200)));
+  else
+    std::this_thread::yield();
 }
 
 template <class Value>

@@ -31,7 +31,7 @@ class WindowUse {
 
   Communicator& comm_;
   const Call& call_;
-  int number_, ranks_, me_;
+  int number_, ranks_, me_, naps_ = 2;
   Rank next_, previous_, root_;
   std::size_t bytes_;
   Random& random_;
