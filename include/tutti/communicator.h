@@ -143,8 +143,8 @@ class TUTTI_API Communicator {
   struct State;
 
   /// Joins the ranks that meet at `rendezvous`. Collective. `name` keeps apart communicators made
-  /// from the same rendezvous. Bounded by `settings.timeout`; the error names the ranks that never
-  /// came.
+  /// from the same rendezvous. `settings.timeout` bounds each wait; the error names the ranks that
+  /// never came.
   static Result<Communicator> create(Rendezvous& rendezvous, Rank me, int rank_count,
                                      const Settings& settings = {},
                                      std::string_view name = "world");

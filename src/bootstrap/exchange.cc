@@ -33,6 +33,8 @@ constexpr int kMostExchangeRanks = 1 << 16;
 constexpr std::size_t kMostNamed = 8;  // Missing ranks in a message; more are only counted.
 // How long a rank that has given up goes on to find out which ranks are missing.
 constexpr std::chrono::seconds kSearchTime{1};
+// How long rank 0 has at least from the moment that all have come.
+constexpr std::chrono::seconds kHandingOutTime{2};
 // How long ranks may be late before a line of the log says so.
 constexpr std::chrono::seconds kPatience{2};
 
@@ -166,8 +168,8 @@ class Exchange {
   /// "rank 2 of 3 has not come"; `missing` is not empty.
   std::string describe(const Missing& missing) const;
   void log_missing(int whom);
-  /// After the deadline: the ranks that never came, starting with `first`.
-  Error missing(int first);
+  /// After the deadline: what all ranks get to hear. `awaited` is the rank that was waited for.
+  Error too_late(const Missing& found, int awaited);
 
   Rendezvous& rendezvous_;
   const int me_, rank_count_;
@@ -216,7 +218,11 @@ Result<std::vector<Bytes>> Exchange::collect(std::span<const std::byte> mine) {
   table.insert(table.end(), mine.begin(), mine.end());
   for (int rank = 1; rank < rank_count_; ++rank) {
     TUTTI_TRY(const auto value, wait(key(rank), rank));
-    if (!value) return missing(rank);
+    if (!value) {
+      TUTTI_RETURN_IF_ERROR(sole());
+      TUTTI_TRY(const auto found, find_missing(rank));
+      return too_late(found, rank);
+    }
     std::span<const std::byte> rest(*value);
     Head theirs;
     if (!take(rest, theirs) || theirs.magic != kContribution) {
@@ -316,29 +322,28 @@ void Exchange::log_missing(int whom) {
                   seconds_since(start_), phase_.substr(phase_.rfind('/') + 1), describe(*missing)));
 }
 
-Error Exchange::missing(int first) {
-  // All steps have one deadline; to a later step may be left no time at all.
-  const std::string waited =
-      " within " + seconds_since(start_) +
-      (step_.empty() ? " (TUTTI_TIMEOUT_MS)" : ", what was left of TUTTI_TIMEOUT_MS");
-  if (me_ == 0) {
-    if (Status alone = sole(); !alone) return std::move(alone.error());
-  }
-  auto found = find_missing(first);
-  if (!found) return std::move(found.error());
-  if (found->ranks.empty()) {
-    const std::string late = me_ == 0 ? "rank " + std::to_string(first) + " has come too late"
-                                      : "rank 0 has not handed out what all ranks gave";
-    return tell_all(error(Code::kTimeout, late + step_ + waited, me_ == 0 ? first : 0));
-  }
-  return tell_all(error(Code::kTimeout, describe(*found) + waited, found->ranks.front()));
+Error Exchange::too_late(const Missing& found, int awaited) {
+  const std::string waited = " within " + seconds_since(start_) + " (TUTTI_TIMEOUT_MS)";
+  if (!found.ranks.empty())
+    return tell_all(error(Code::kTimeout, describe(found) + waited, found.ranks.front()));
+  const std::string late = me_ == 0 ? "rank " + std::to_string(awaited) + " has come too late"
+                                    : "rank 0 has not handed out what all ranks gave";
+  return tell_all(error(Code::kTimeout, late + step_ + waited, awaited));
 }
 
 Result<std::vector<Bytes>> Exchange::run(std::span<const std::byte> mine) {
   TUTTI_RETURN_IF_ERROR(announce(mine));
   if (me_ == 0) return collect(mine);
-  TUTTI_TRY(const auto table, wait(phase_ + "/all", 0));
-  if (!table) return missing(0);
+  const std::string all = phase_ + "/all";
+  TUTTI_TRY(auto table, wait(all, 0));
+  if (!table) {
+    TUTTI_TRY(const auto found, find_missing(0));
+    // If all have come, the last one came just now, and rank 0 has yet to see it.
+    if (found.ranks.empty()) {
+      TUTTI_TRY(table, wait_until(all, Deadline::after(kHandingOutTime)));
+    }
+    if (!table) return too_late(found, 0);
+  }
   return read_table(*table);
 }
 

@@ -261,11 +261,13 @@ Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig
 Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig& comm_config,
                                                         Rendezvous& rendezvous,
                                                         std::string_view name) try {
-  const Deadline deadline = Deadline::after(comm_config.settings.timeout);
+  // Each step has a deadline of its own. If all had one, the steps after a rank that comes late
+  // would have no time, and blame a rank that is not late.
   const Exchange through = [&, prefix = std::string(name)](std::string_view phase,
                                                            std::span<const std::byte> mine) {
     return exchange(rendezvous, comm_config.me, comm_config.rank_count,
-                    prefix + "/" + std::string(phase), mine, deadline);
+                    prefix + "/" + std::string(phase), mine,
+                    Deadline::after(comm_config.settings.timeout));
   };
   const Entered entered(rendezvous, comm_config.me);
   auto state = make_state(watching(comm_config, rendezvous, name), through);

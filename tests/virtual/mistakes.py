@@ -48,6 +48,9 @@ MISTAKES = [
       ("  // No rank returns ok for a call that another rank was told has failed.\n"
        "  if (board_.region().ending()) [[unlikely]]\n    return end_by_abort();\n  return end_ok();",
        "  return end_ok();")], "ok after an abort"),
+    ("steps", "all steps of joining have one deadline", "comm/create.cc",
+     [("  const Exchange through = [&, prefix", "  const auto end = Deadline::after(comm_config.settings.timeout);\n  const Exchange through = [&, prefix"),
+      ("mine,\n                    Deadline::after(comm_config.settings.timeout));", "mine, end);")], "blames a rank"),
     ("window death", "a window between hosts goes on without a rank that has died", "comm/window_service.cc",
      [("  message.needed = needed_.get();\n", "")], "noticed a death too late|does not name|ended or left"),
     ("window wait", "a rank that waits for a signal does not look at its peer", "comm/window.cc",

@@ -88,6 +88,14 @@ void draw_forks(Random& random, Parameters& run) {
   run.faults.fork_in_rank = 1 + random.below(static_cast<std::uint64_t>(run.ranks));
 }
 
+/// A rank joins when the time of the others is nearly over: what is left of it is short for the
+/// steps behind the first one.
+void draw_late(Random& random, Parameters& run) {
+  run.late_rank = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
+  const Time span = (10 * kMilli) << random.below(5);
+  run.late_by = static_cast<Time>(run.timeout_ms) * kMilli + kMilli - random.below(span);
+}
+
 }  // namespace
 
 Parameters draw(std::uint64_t seed) {
@@ -120,7 +128,8 @@ Parameters draw(std::uint64_t seed) {
   run.calls = static_cast<std::int32_t>(1 + random.below(12));
   // Long messages through small windows take a second of the CPU, and most of that is waiting.
   run.most_kib = random.one_in(6) && (run.shared_memory || run.window >= kWideWindow) ? 128 : 8;
-  switch (random.below(12)) {
+  const auto fate = random.below(12);
+  switch (fate) {
     case 0:
       run.odd_call = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.calls)));
       run.odd_rank = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(run.ranks)));
@@ -144,7 +153,7 @@ Parameters draw(std::uint64_t seed) {
       break;
     case 3: draw_forks(random, run); break;
     case 4:
-    case 5: break;  // Nothing goes wrong.
+    case 5: break;  // Nothing goes wrong, but that a rank may join late.
     default: run.faults = draw_faults(random, run); break;
   }
   // A lost rail is looked for twice a second at first, so a rank that still joins waits some
@@ -154,6 +163,7 @@ Parameters draw(std::uint64_t seed) {
   // A host that vanishes is noticed late, and by some ranks later than by others.
   run.recovers = run.faults.kills != 0 && !run.faults.kill_host && random.one_in(2);
   run.windows = random.one_in(8);
+  if ((fate == 4 || fate == 5) && random.one_in(2)) draw_late(random, run);
   return run;
 }
 
@@ -184,8 +194,8 @@ std::string describe(const Parameters& run) {
       "%d ranks on %d hosts, %d rails, %s, joined by %s, timeout %d ms, %d calls; kills %u%s "
       "at %llu, stall %.3f s at %llu, cut %.3f s at %llu, reset at %llu, %s at %llu, refusals 1 in "
       "%llu, "
-      "%sodd call %d of rank %d, abort before %d by rank %d%s, late for %d rank %d, fork of rank "
-      "%d%s",
+      "%sodd call %d of rank %d, abort before %d by rank %d%s, late for %d rank %d, rank "
+      "%d joins after %.3f s, fork of rank %d%s",
       run.ranks, run.hosts, run.rails, run.shared_memory ? "shared memory" : "tcp",
       kJoinings[static_cast<int>(run.joining)], run.timeout_ms, run.calls, faults.kills,
       faults.kill_host ? " with host" : "", static_cast<unsigned long long>(faults.kill_at_point),
@@ -198,8 +208,9 @@ std::string describe(const Parameters& run) {
       static_cast<unsigned long long>(faults.forge_at_point),
       static_cast<unsigned long long>(faults.refuse_one_in), run.windows ? "windows, " : "",
       run.odd_call, run.odd_rank, run.abort_call, run.abort_rank,
-      run.mapped ? " of large calls" : "", run.absent_call, run.absent_rank,
-      static_cast<int>(faults.fork_in_rank) - 1, faults.after_joining ? ", after joining" : "");
+      run.mapped ? " of large calls" : "", run.absent_call, run.absent_rank, run.late_rank,
+      static_cast<double>(run.late_by) / 1e9, static_cast<int>(faults.fork_in_rank) - 1,
+      faults.after_joining ? ", after joining" : "");
   return text;
 }
 

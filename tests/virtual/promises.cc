@@ -93,6 +93,12 @@ Time first_said(const CallReport& call) {
   return first;
 }
 
+/// Whether the rank that is blamed had found no store of rank 0, and could tell nobody.
+bool gave_up(const CallReport& call) {
+  const CallReport& join = world->reports[peer_in_whole(call)].join;
+  return join.done && join.code != 0 && join.end < first_said(call);
+}
+
 /// Whether the rank that is blamed was itself in a call that failed, or still joined: it shows no
 /// call, and not yet which rank it waits for.
 bool waited_as_well(const CallReport& call) {
@@ -152,8 +158,8 @@ bool blames_rightly(int rank, const CallReport& call) {
     return true;
   if (code == Code::kTimeout && names_blamed(call.text)) return true;
   // It misses a rank that waits in turn, and does not always see which rank that one misses.
-  const bool excused = call.peer >= 0 && (waited_as_well(call) || (!joining && held_up(call)));
-  if (code == Code::kTimeout && excused) return true;
+  const bool excused = joining ? gave_up(call) : waited_as_well(call) || held_up(call);
+  if (code == Code::kTimeout && call.peer >= 0 && excused) return true;
   // A store that does not answer has no rank, and one that stood still judges those that gave up.
   return joining && (call.peer < 0 || stalled_for(0) != 0);
 }

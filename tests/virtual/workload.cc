@@ -75,6 +75,10 @@ class RankRun {
     settings.timeout = std::chrono::milliseconds(run_.timeout_ms);
     settings.transport = run_.shared_memory ? "shared_memory" : "tcp";
     settings.log = "off";
+    if (run_.late_rank == me_) {
+      blame(me_);
+      std::this_thread::sleep_for(std::chrono::nanoseconds(run_.late_by));
+    }
     const Deadline deadline = Deadline::after(settings.timeout);
     if (random_.one_in(3))
       std::this_thread::sleep_for(std::chrono::microseconds(random_.below(400'000)));

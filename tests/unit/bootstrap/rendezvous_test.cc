@@ -128,16 +128,6 @@ TEST_CASE("exchange names the ranks that never came, on every rank") {
   });
 }
 
-TEST_CASE("a later step of joining says that it had what was left of the time") {
-  const auto store = memory_rendezvous();
-  const Deadline used_up{steady_clock::now()};
-  const auto outcome = exchange(*store, Rank{0}, 2, "world/segments", {}, used_up);
-  REQUIRE_FALSE(outcome);
-  CHECK_THAT(outcome.error().what,
-             Catch::Contains("rank 1 of 2 has not come to the step 'segments' within ") &&
-                 Catch::EndsWith(" s, what was left of TUTTI_TIMEOUT_MS"));
-}
-
 /// How long `body` takes.
 template <class Body>
 std::chrono::nanoseconds time_of(Body&& body) {

@@ -172,8 +172,10 @@ struct Parameters {
   std::int32_t odd_call = -1, odd_rank = -1;        // This rank makes another call.
   std::int32_t abort_call = -1, abort_rank = -1;    // This rank aborts before that call.
   std::int32_t absent_call = -1, absent_rank = -1;  // This rank comes late, past all deadlines.
-  bool abort_thread = false;                        // On a thread of its own.
-  Time slack = 0;                                   // By which timers are late.
+  std::int32_t late_rank = -1;  // It joins when the others' time is nearly over, or just over:
+  Time late_by = 0;             // so long after they did.
+  bool abort_thread = false;    // On a thread of its own.
+  Time slack = 0;               // By which timers are late.
   Time latency = 20 * kMicro, jitter = 10 * kMicro;
   std::uint64_t bytes_per_ms = 1'000'000;
   std::uint32_t loss_one_in = 0;
