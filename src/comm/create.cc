@@ -4,7 +4,6 @@
 #include <cstring>
 #include <iterator>
 #include <thread>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -416,21 +415,18 @@ Result<Communicator> Communicator::split(int color, int key) try {
   if (in_group())  // Its exchanges would only be noted, and end after their memory.
     return Error{Code::kInvalidArgument, "split: this thread has a group open; end it", rank()};
   struct Choice {
-    int color, key, rank;
+    int color, key;
   };
-  const Choice mine{color, key, rank().value};
+  const Choice mine{color, key};
   std::vector<Choice> all(static_cast<std::size_t>(rank_count()));
   TUTTI_RETURN_IF_ERROR(all_gather(&mine, all.data(), sizeof(Choice), DataType::kUint8));
-  std::erase_if(all, [color](const Choice& choice) { return choice.color != color; });
-  std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
-    return std::tie(a.key, a.rank) < std::tie(b.key, b.rank);
-  });
-  Rank me;
+  const auto key_of = [&](int member) { return all[static_cast<std::size_t>(member)].key; };
   std::vector<int> ranks;  // By rank of the part, the rank in the whole.
-  for (const Choice& member : all) {
-    if (member.rank == rank().value) me = Rank{static_cast<int>(ranks.size())};
-    ranks.push_back(member.rank);
+  for (int member = 0; member < rank_count(); ++member) {
+    if (all[static_cast<std::size_t>(member)].color == color) ranks.push_back(member);
   }
+  std::ranges::stable_sort(ranks, {}, key_of);
+  const Rank me{static_cast<int>(std::ranges::find(ranks, rank().value) - ranks.begin())};
   const Part part{color, ranks, rank()};
   bool of_whole = false;  // The whole has failed: ranks in the error are its own.
   // Set-up runs over the parent, all colors at once: every rank takes part in every exchange.
@@ -457,7 +453,8 @@ Result<Communicator> Communicator::split(int color, int key) try {
   };
   auto state = walled("split", [&] {
     return make_state(
-        {me, static_cast<int>(all.size()), settings, state_->devices, state_.get(), look}, through);
+        {me, static_cast<int>(ranks.size()), settings, state_->devices, state_.get(), look},
+        through);
   });
   // Colors that go by another transport may have more to exchange: all end together.
   for (bool all_done = false; !all_done;) {

@@ -158,8 +158,10 @@ bool blames_rightly(int rank, const CallReport& call) {
     return true;
   if (code == Code::kTimeout && names_blamed(call.text)) return true;
   // It misses a rank that waits in turn, and does not always see which rank that one misses.
-  const bool excused = joining ? gave_up(call) : waited_as_well(call) || held_up(call);
-  if (code == Code::kTimeout && call.peer >= 0 && excused) return true;
+  const auto excused = [&] {
+    return joining ? gave_up(call) : waited_as_well(call) || held_up(call);
+  };
+  if (code == Code::kTimeout && call.peer >= 0 && excused()) return true;
   // A store that does not answer has no rank, and one that stood still judges those that gave up.
   return joining && (call.peer < 0 || stalled_for(0) != 0);
 }
@@ -248,6 +250,8 @@ std::string check(int rank, const CallReport& call) {
     return say(rank, call, "it is ok, but the result is wrong");
   if (call.code != 0 && (call.text[0] == 0 || std::strchr(call.text, '\n') != nullptr))
     return say(rank, call, "its error is not one line");
+  if (call.peer < -1 || peer_in_whole(call) >= run.ranks)
+    return say(rank, call, "it blames a rank that there is not");
   const bool warns = std::string_view(call.text).find("may still write") != std::string_view::npos;
   if (call.touched && !warns && !world->data_hit)
     return say(rank, call, "its buffer changed after the error");
