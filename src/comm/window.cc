@@ -106,6 +106,7 @@ struct Window::Parts {
   int me() const { return state().me.value; }
   int ranks() const { return state().rank_count; }
   std::size_t bytes_of(int rank) const { return bytes[static_cast<std::size_t>(rank)]; }
+  std::size_t most_bytes() const { return static_cast<std::size_t>(PTRDIFF_MAX) - front_bytes; }
   Front* front(int rank) const {
     return reinterpret_cast<Front*>(fronts[static_cast<std::size_t>(rank)]);
   }
@@ -129,9 +130,8 @@ struct Window::Parts {
 
 /// Makes this rank's memory and finds the others'. What one rank can't have is an error on all.
 Status Window::Parts::make(std::size_t own_bytes) {
-  const std::size_t most = static_cast<std::size_t>(PTRDIFF_MAX) - front_bytes;
   Status made;
-  if (own_bytes > most) {
+  if (own_bytes > most_bytes()) {
     made = refused("window", fmt::format("{} bytes are more than memory can hold", own_bytes),
                    state().me);
   } else if (auto allocated = mem_alloc(front_bytes + own_bytes); allocated) {
@@ -157,6 +157,13 @@ Result<std::vector<Hello>> Window::Parts::meet(Hello mine, Status so_far, const 
   if (!so_far) mine.failed = 1, mine.blamed = so_far.error().peer.value;
   TUTTI_RETURN_IF_ERROR(comm.all_gather(&mine, all.data(), sizeof(Hello), DataType::kUint8));
   TUTTI_RETURN_IF_ERROR(std::move(so_far));
+  // Over a network what others say may be anything.
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Hello& one = all[rank];
+    if (one.failed != 0 ? one.blamed < ranks() : one.bytes <= most_bytes()) continue;
+    return Error{Code::kMismatch, fmt::format("window: rank {} says what can't be", rank),
+                 state().me, Rank{static_cast<int>(rank)}};
+  }
   const auto bad = std::ranges::find_if(all, [](const Hello& one) { return one.failed != 0; });
   if (bad == all.end()) return all;
   const auto rank = static_cast<int>(bad - all.begin());
