@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "exec/flight/json.h"
 #include "tools/command.h"
+#include "tools/status/json.h"
 #include "tools/status/merge.h"
 #include "tools/status/metrics.h"
 #include "tools/status/trace.h"
@@ -32,44 +32,10 @@ struct StatusOptions {
   std::vector<std::string> merge;    // Files to read instead of looking at processes.
 };
 
-bool is_wanted(const FoundTrack& one, const std::vector<std::string>& only) {
-  return only.empty() || std::ranges::any_of(only, [&](const std::string& name) {
-           return name == std::to_string(one.pid) || name == one.track.job;
-         });
-}
-
-/// Keeps communicators of which any rank is wanted: the others show which rank it waits for.
-void keep_wanted(std::vector<CommStatus>& comms, const std::vector<std::string>& only) {
-  std::erase_if(comms, [&](const CommStatus& comm) {
-    return std::ranges::none_of(
-        comm.by_rank, [&](const auto& rank) { return is_wanted(*rank.second.found, only); });
-  });
-}
-
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 std::string cut(const std::string& text, std::size_t most) {
   return text.size() <= most ? text : text.substr(0, most - 3) + "...";
-}
-
-std::string last_text(const RankStatus& rank) {
-  if (rank.message != nullptr && !rank.in_call) return exec::flight::describe(*rank.message);
-  return rank.last_call == nullptr ? "" : exec::flight::describe(*rank.last_call);
-}
-
-std::string state_text(const RankStatus& rank, std::int64_t now_ns) {
-  if (rank.found->stopped) return "stopped";
-  const std::string age =
-      rank.since_ns == 0 ? "" : fmt::format(", {:.1f} s", seconds(now_ns - rank.since_ns));
-  if (rank.awaited >= 0) return fmt::format("waits for {}{}", rank.awaited, age);
-  if (rank.in_call && rank.last_call->state.at >= exec::flight::At::kLaunched)
-    return std::string(exec::flight::to_string(rank.last_call->state.at)) + age;
-  if (rank.in_call) return "in it" + age;
-  if (rank.last_call == nullptr) return "no call yet";
-  const exec::flight::State& state = rank.last_call->state;
-  const bool failed = state.outcome >= static_cast<std::uint8_t>(exec::flight::Outcome::kFailed);
-  return std::string(exec::flight::outcome_name(state)) +
-         (failed && state.awaited >= 0 ? fmt::format(", waited for {}", state.awaited) : "");
 }
 
 /// The ranks that cost the others most, as many as a screen has room for.
@@ -156,44 +122,6 @@ std::string comm_text(const CommStatus& comm, std::int64_t now_ns, bool calls) {
   return text + slow_text(comm);
 }
 
-ordered_json comm_json(const CommStatus& comm, std::int64_t now_ns, bool calls) {
-  const exec::flight::SeenTrack& track = comm.any().track;
-  ordered_json json{{"job", track.job},
-                    {"host", track.host},
-                    {"transport", track.transport},
-                    {"ranks", comm.ranks},
-                    {"here", ordered_json::array()}};
-  for (const auto& [number, rank] : comm.by_rank) {
-    ordered_json one{{"rank", number}, {"pid", rank.found->pid}, {"stopped", rank.found->stopped}};
-    one["call"] = rank.last_call == nullptr ? 0 : rank.last_call->call;
-    one["what"] = last_text(rank);
-    one["in_call"] = rank.in_call;
-    if (rank.in_call) one["at"] = exec::flight::to_string(rank.last_call->state.at);
-    if (rank.in_call) one["tile"] = rank.last_call->state.tile;
-    if (rank.awaited >= 0) one["waits_for"] = rank.awaited;
-    if (rank.since_ns != 0) one["seconds"] = seconds(now_ns - rank.since_ns);
-    for (const Seen& seen : rank.found->track.entries) {
-      if (calls) one["calls"].push_back(to_json(seen));
-    }
-    json["here"].push_back(std::move(one));
-  }
-  if (comm.blocker >= 0) {
-    json["blocker"] = comm.blocker;
-    json["waiting"] = comm.waiting;
-    json["waited_s"] = seconds(comm.waited_ns);
-    json["chain"] = comm.chain;
-    json["sentence"] = comm.blame + "; " + comm.waits;
-  }
-  for (const auto& [rank, late] : comm.lateness)
-    json["late"].push_back({{"rank", rank},
-                            {"calls", late.last},
-                            {"lost_s", seconds(late.lost_ns)},
-                            {"share", late.share},
-                            {"median_s", seconds(late.median_ns)},
-                            {"p99_s", seconds(late.percentile_99)}});
-  return json;
-}
-
 Status write_files(const StatusOptions& options, const Found& found,
                    const std::vector<CommStatus>& comms) {
   const auto write = [](const std::string& path, auto&& text_of) {
@@ -220,7 +148,7 @@ Result<int> show(const StatusOptions& options) {
   for (const CommStatus& comm : comms) {
     stuck = stuck || (comm.blocker >= 0 && seconds(comm.waited_ns) > options.stuck_s);
     if (options.json)
-      json.push_back(comm_json(comm, found.now.ns, options.calls));
+      json.push_back(to_json(comm, found.now.ns, options.calls));
     else
       text += (text.empty() ? "" : "\n") + comm_text(comm, found.now.ns, options.calls);
   }

@@ -35,6 +35,8 @@ RankStatus status_of(const FoundTrack& found, std::int64_t now_ns) {
     rank.awaited = rank.message->peer();
     rank.since_ns = rank.message->begin_ns;
   }
+  // It waits for none: what it waited for when it was stopped may long be there.
+  if (found.stopped) rank.awaited = -1;
   return rank;
 }
 
@@ -177,6 +179,12 @@ void find_lateness(CommStatus& comm) {
   }
 }
 
+bool is_wanted(const FoundTrack& one, const std::vector<std::string>& only) {
+  return only.empty() || std::ranges::any_of(only, [&](const std::string& name) {
+           return name == std::to_string(one.pid) || name == one.track.job;
+         });
+}
+
 }  // namespace
 
 std::vector<CommStatus> find_waiting(const Found& found) {
@@ -197,6 +205,13 @@ std::vector<CommStatus> find_waiting(const Found& found) {
     return a.any().track.made_ns < b.any().track.made_ns;
   });
   return comms;
+}
+
+void keep_wanted(std::vector<CommStatus>& comms, const std::vector<std::string>& only) {
+  std::erase_if(comms, [&](const CommStatus& comm) {
+    return std::ranges::none_of(
+        comm.by_rank, [&](const auto& rank) { return is_wanted(*rank.second.found, only); });
+  });
 }
 
 }  // namespace tutti::tools

@@ -85,6 +85,12 @@ TEST_CASE("what the blamed rank does is said") {
           "rank 1 is stopped by a signal or a debugger (pid 101), before the end of call 7 "
           "(barrier)");
   }
+  SECTION("it was stopped while it waited for the other, in the call before") {
+    job.add(1, {call(6, 89 * kSecond, 0)}).stopped = true;
+    CHECK(job.status().blocker == 1);
+    CHECK(job.status().chain == std::vector{0, 1});
+    CHECK_THAT(job.status().blame, Catch::StartsWith("rank 1 is stopped"));
+  }
   SECTION("it is in the call and waits for nobody") {
     job.add(1, {call(7, 90 * kSecond)});
     CHECK(job.status().blame == "rank 1 is in call 7 (barrier)");
