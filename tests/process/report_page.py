@@ -22,7 +22,7 @@ class Gone(Exception):
 class Browser:
     SILENCE = 60  # Seconds.
 
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, server="file:"):
         to_read, self.out = os.pipe()
         self.into, to_write = os.pipe()
 
@@ -40,6 +40,7 @@ class Browser:
         os.close(to_read)
         os.close(to_write)
         self.number, self.rest, self.session, self.errors = 0, b"", None, []
+        self.allowed = (server, "about:")
         target = next(one for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page")
         self.session = self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -63,7 +64,7 @@ class Browser:
             self.errors.append(what["exceptionDetails"].get("exception", {}).get("description", str(what)))
         if method == "Log.entryAdded" and what["entry"]["level"] == "error":
             self.errors.append(what["entry"]["text"])
-        if method == "Network.requestWillBeSent" and not what["request"]["url"].startswith(("file:", "about:")):
+        if method == "Network.requestWillBeSent" and not what["request"]["url"].startswith(self.allowed):
             self.errors.append("it asks for " + what["request"]["url"])
 
     def ask(self, method, **parameters):
@@ -80,8 +81,8 @@ class Browser:
                 return answer["result"]
             self.note(answer)
 
-    def open(self, page):
-        self.ask("Page.navigate", url=page.resolve().as_uri())
+    def open(self, url):
+        self.ask("Page.navigate", url=url)
         while True:
             event = self.message()
             self.note(event)
@@ -119,6 +120,11 @@ class Browser:
         for what in ("mousePressed", "mouseReleased") if click else ():
             self.ask("Input.dispatchMouseEvent", type=what, x=x, y=y, button="left", clickCount=1)
 
+    def close(self):
+        self.session = None
+        self.ask("Browser.close")
+        self.process.wait(30)
+
     def picture(self, path):
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot")["data"]))
         if path.stat().st_size < 20_000:
@@ -142,7 +148,7 @@ def main():
             browser = Browser(program, profile)
         except (Gone, OSError):
             sys.exit(77)
-        browser.open(page)
+        browser.open(page.resolve().as_uri())
         expect("at first", browser.panel(), "Point at a box or a line")
         browser.picture(folder / "light.png")
         browser.point(named("host0/gpu3"))
@@ -171,9 +177,7 @@ def main():
         if browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)":
             sys.exit("the page is white where dark is asked for")
         browser.picture(folder / "dark.png")
-        browser.session = None
-        browser.ask("Browser.close")
-        browser.process.wait(30)
+        browser.close()
     if browser.errors:
         sys.exit("the browser complains:\n" + "\n".join(browser.errors))
 

@@ -163,17 +163,22 @@ std::string to_html(const Page& page, const Graph& graph) {
   const ordered_json data{{"hosts", hosts}, {"paths", paths_of(graph)}};
   std::string out = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      // Nothing is loaded from anywhere, and the browser sees to that.
+      // Nothing is loaded from anywhere but its server, and the browser sees to that.
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'; script-src 'unsafe-inline'\">\n"
+      "'unsafe-inline'; script-src 'unsafe-inline'{2}\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n"
       "<style>\n{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-      escaped(page.title), kPageStyle);
+      escaped(page.title), kPageStyle, page.live ? "; connect-src 'self'" : "");
   out += facts_of(page);
+  out += page.live ? "<nav><a href=\"#running\">Running</a>" : "<nav>";
   out +=
-      "<nav><a href=\"#machine\">Machine</a><a href=\"#findings\">Findings</a>"
+      "<a href=\"#machine\">Machine</a><a href=\"#findings\">Findings</a>"
       "<a href=\"#bounds-of\">Bounds</a><a href=\"#choices-of\">Choices</a>"
       "<a href=\"#measured\">Measured</a><a href=\"#about\">Versions and settings</a></nav>\n";
+  if (page.live) {
+    out += "<h2 id=\"running\">What runs now</h2>\n<p id=\"seen\" class=\"soft\"></p>\n";
+    out += "<div id=\"live\"></div>\n";
+  }
   out += "<h2 id=\"machine\">The machine</h2>\n<div class=\"machine\"><div class=\"picture\">" +
          page.picture + "</div><div id=\"panel\" aria-live=\"polite\"></div></div>\n";
   for (const std::string& note : graph.notes)
@@ -188,7 +193,8 @@ std::string to_html(const Page& page, const Graph& graph) {
       "</summary><pre>{}</pre></details>\n",
       escaped(page.about));
   out += "<script type=\"application/json\" id=\"data\">" + as_data(data) +
-         "</script>\n<script>\n" + std::string(kPageScript) + "</script>\n</body>\n</html>\n";
+         "</script>\n<script>\n" + std::string(kPageScript) + (page.live ? kPageLive : "") +
+         "</script>\n</body>\n</html>\n";
   return out;
 }
 

@@ -43,6 +43,7 @@ struct Page {
   std::string timeline;  // SVG.
   std::vector<Sweep> sweeps;
   std::string about;  // What `tutti info` says.
+  bool live = false;  // It also asks its server what the ranks do (tools/report/live.h).
 };
 
 /// `graph`: what the picture is of; its paths are found here.

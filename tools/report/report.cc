@@ -1,4 +1,5 @@
-// tutti report: a machine as one page of HTML, to be sent to a colleague.
+// tutti report: a machine as one page of HTML, to be sent to a colleague, or served with what runs
+// on it.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,8 +13,10 @@
 
 #include "perf/sweep/svg.h"
 #include "tools/progress.h"
+#include "tools/report/live.h"
 #include "tools/report/page.h"
 #include "tools/report/said.h"
+#include "tools/status/json.h"
 #include "tools/topo/topo.h"
 #include "topology/render/render.h"
 
@@ -27,6 +30,9 @@ struct Report {
   std::string output = "machine.html";
   std::vector<std::string> sweeps;
   int ranks = 0;
+  bool live = false;
+  int port = 0;                   // For `live`; 0: any that is free.
+  std::vector<std::string> only;  // Process ids and names of jobs that `live` shows; empty: all.
 };
 
 constexpr std::array<std::size_t, 5> kSizes{8, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
@@ -171,10 +177,11 @@ Result<Sweep> read_sweep(const std::string& path) {
   }
 }
 
-Result<int> report(const Report& options) {
-  TUTTI_RETURN_IF_ERROR(check_outputs({{"--output", options.output}}));
+/// What the machine is, without what runs on it.
+Result<std::string> make_page(const Report& options) {
   if (options.source.from == "-") return invalid("--from -: it is read several times; give a file");
   Page page;
+  page.live = options.live;
   for (const std::string& path : options.sweeps) {
     TUTTI_TRY(Sweep sweep, read_sweep(path));
     page.sweeps.push_back(std::move(sweep));
@@ -205,7 +212,36 @@ Result<int> report(const Report& options) {
   TUTTI_TRY(const Said about, said_by({"info"}));
   page.about = about.output;
   clear_progress();
-  const std::string html = to_html(page, machine.graph);
+  return to_html(page, machine.graph);
+}
+
+/// What the ranks of this host do now, as page/live.js reads it.
+std::string status_now(const std::vector<std::string>& only) {
+  const Found found = find_tracks("/proc");
+  std::vector<CommStatus> comms = find_waiting(found);
+  keep_wanted(comms, only);
+  nlohmann::ordered_json all{{"at_ns", found.now.ns}, {"communicators", json::array()}};
+  for (const CommStatus& comm : comms)
+    all["communicators"].push_back(to_json(comm, found.now.ns, false));
+  // Names of programs and jobs may be anything.
+  return all.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+Result<int> serve(const Report& options) {
+  TUTTI_TRY(const std::string html, make_page(options));
+  const LiveParts parts{html, [&] { return status_now(options.only); }};
+  TUTTI_RETURN_IF_ERROR(serve_live(parts, options.port, [](const std::string& address) {
+    say("{}\nOpen it in a browser of this host. Ctrl-C ends it.\n", address);
+    flush_output();
+  }));
+  say("\n");  // Behind the terminal's ^C.
+  return 0;
+}
+
+Result<int> report(const Report& options) {
+  if (options.live) return serve(options);
+  TUTTI_RETURN_IF_ERROR(check_outputs({{"--output", options.output}}));
+  TUTTI_TRY(const std::string html, make_page(options));
   TUTTI_RETURN_IF_ERROR(write_text(options.output, html));
   if (options.output != "-")
     say("{}: {} KiB; open it in a browser, or send it\n", options.output, html.size() / 1024);
@@ -218,7 +254,8 @@ void define_report(const perf::Command& app, int& exit_code) {
   auto options = std::make_shared<Report>();
   const auto command =
       app.add_subcommand("report", "A machine as one page of HTML, to be sent to a colleague");
-  command.add_option("-o,--output", options->output, "The page (machine.html)").type_name("FILE");
+  const auto output = command.add_option("-o,--output", options->output, "The page (machine.html)");
+  output.type_name("FILE");
   add_source_options(command, options->source);
   command.add_option("--ranks", options->ranks, "So many ranks choose; default: all GPUs, or CPUs")
       .check(perf::range(1, 4096));
@@ -226,6 +263,15 @@ void define_report(const perf::Command& app, int& exit_code) {
       .add_option("--sweep", options->sweeps,
                   "What a sweep measured: all_reduce_perf --bound -J FILE; again for each file")
       .type_name("FILE");
+  const auto live = command.add_flag("--live", options->live,
+                                     "Serve the page on 127.0.0.1, with what the ranks here do");
+  live.excludes(output);
+  command.add_option("--port", options->port, "Port of --live; default: any that is free")
+      .check(perf::range(0, 65535))
+      .needs(live);
+  command.add_option("--only", options->only, "Ranks that --live shows; again for each")
+      .type_name("PID|JOB")
+      .needs(live);
   command.footer(
       "The page has a picture that answers to the pointer (what a link carries and who says so; "
       "the\n"
@@ -233,7 +279,9 @@ void define_report(const perf::Command& app, int& exit_code) {
       "algorithms\n"
       "that are chosen, sweeps, versions and settings. It loads nothing from anywhere.\n"
       "Examples:\n  tutti report\n  tutti report --from sick.tar.gz -o sick.html\n"
-      "  all_reduce_perf --ranks 2 --bound -J sweep.json && tutti report --sweep sweep.json");
+      "  all_reduce_perf --ranks 2 --bound -J sweep.json && tutti report --sweep sweep.json\n"
+      "  tutti report --live            which rank waits for which, and rates\n"
+      "  tutti report --live --port 8080   then on a desk: ssh -L 8080:127.0.0.1:8080 HOST");
   command.callback([options, &exit_code] { exit_code = exit_code_of(report(*options), "report"); });
 }
 
