@@ -28,7 +28,7 @@ WindowUse::WindowUse(Communicator& comm, const Call& call, int number, Random& r
 
 void WindowUse::pause() {
   if (!random_.one_in(2)) return;
-  // In a long run each nap takes up to 400 ms more (scheduler.cc, kMostSlack): more of them would
+  // In a long run each nap takes a tenth of the deadline more (scheduler.cc): more of them would
   // be a rank that is late by itself.
   if (naps_-- > 0)
     std::this_thread::sleep_for(std::chrono::microseconds(random_.below(200)));

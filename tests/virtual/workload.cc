@@ -259,7 +259,7 @@ class RankRun {
   bool repeats(CallReport& report, Communicator& comm, const Call& call, int number, int me,
                int ranks) {
     Running running(call, number, me, ranks);
-    // In a long run each nap takes up to 400 ms more (scheduler.cc, kMostSlack): more of them would
+    // In a long run each nap takes a tenth of the deadline more (scheduler.cc): more of them would
     // be a rank that is late by itself.
     int naps = 2;
     for (int i = 0; i < call.times; ++i) {

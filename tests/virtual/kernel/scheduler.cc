@@ -26,6 +26,8 @@ constexpr long kDriverLooksNs = 50'000'000;
 // Most points of a long run are waiting: spins and naps. On a slower machine there are fewer.
 constexpr std::uint64_t kManyPoints = 8'000;
 constexpr Time kMoreSlack = 40 * kMilli, kMostSlack = 400 * kMilli;
+// A rank that naps some times between two calls must not be late by itself.
+constexpr Time kNapsInDeadline = 10;
 
 /// How many times as slow as at its start the run is now. A rank looks for dead ones once nothing
 /// has come for some 400 polls. On a slower machine other ranks send within each 400 polls, so that
@@ -206,7 +208,8 @@ bool wait_until(Wait wait, Time until) {
   self->timed_out = false;
   ++self->generation;
   if (until != kNever) {
-    const Time longer = std::min(kMostSlack, world->points / kManyPoints * kMoreSlack);
+    const Time most = static_cast<Time>(world->parameters.timeout_ms) * kMilli / kNapsInDeadline;
+    const Time longer = std::min({kMostSlack, most, world->points / kManyPoints * kMoreSlack});
     const Time slack = std::max(world->parameters.slack, longer);
     add_event(std::max(until, world->now + 1) + world->random.below(slack + 1), Event::Kind::kTimer,
               index_of(*self), self->generation);
