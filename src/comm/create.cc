@@ -280,6 +280,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig
     if (says_more) state = told.error();
   }
   if (state.error().rank.value < 0) state.error().rank = comm_config.me;
+  if (state.error().peer.value >= comm_config.rank_count) state.error().peer = Rank{};
   // Other ranks may have no error and wait for this one, so tell them. The first error told counts.
   // If telling fails, they wait until their deadlines.
   (void)rendezvous.fail(state.error());

@@ -45,6 +45,8 @@ Result<std::vector<SetUp>> gather(Communicator& control, std::span<const std::by
       continue;
     }
     TUTTI_TRY(auto message, bootstrap::wire::parse(theirs));
+    // Over a network what others say may be anything.
+    if (message.error.peer.value >= control.rank_count()) message.error.peer = Rank{};
     all[rank].error = std::move(message.error);
   }
   return all;

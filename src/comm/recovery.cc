@@ -391,10 +391,11 @@ void Recovery::survey(int rank) {
     error_ = calls_another();
     return;
   }
+  const bool blames = why != nullptr && why->peer.value >= 0 && why->peer.value < ranks_;
   error_ = {why != nullptr ? why->code : Code::kPeerFailed,
             fmt::format("{}: it failed at rank {}: {}", name_, rank,
                         why != nullptr ? why->what : "it does not say why"),
-            Rank{me_}, why != nullptr && why->peer.value >= 0 ? why->peer : Rank{rank}};
+            Rank{me_}, blames ? why->peer : Rank{rank}};
 }
 
 bool Recovery::has_gone_on(const Shown& theirs) const {
