@@ -55,6 +55,15 @@ void stay_on_a_cpu(int job) {
   }
 }
 
+/// To a person; the first job speaks for all.
+void show_progress(const Options& options, std::uint64_t seed) {
+  constexpr std::uint64_t kEvery = 256;  // Runs: some seconds.
+  const std::uint64_t done = seed - options.first;
+  if (options.job != 1 || isatty(2) == 0 || done / options.jobs % kEvery != 0) return;
+  std::fprintf(stderr, "\r%llu of %llu seeds ", static_cast<unsigned long long>(done),
+               static_cast<unsigned long long>(options.count));
+}
+
 int run_seeds(const Options& options) {
   make_world(std::max(options.ranks, 16));
   int broken = 0;
@@ -64,6 +73,7 @@ int run_seeds(const Options& options) {
   for (std::uint64_t seed = options.first; seed < options.first + options.count;
        seed += options.jobs) {
     ++runs;
+    show_progress(options, seed);
     const Parameters parameters =
         options.ranks == 0 ? draw(seed) : draw_many(seed, options.ranks, options.hosts);
     if (options.verbose) std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
@@ -97,6 +107,7 @@ int run_seeds(const Options& options) {
     if (!options.until.empty() && std::regex_search(outcome.broken, std::regex(options.until)))
       break;
   }
+  if (options.job == 1 && isatty(2) != 0) std::fputs("\r\033[K", stderr);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::printf(
       "%llu runs, %d broken; %llu calls failed as they had to; %.0f points and %.0f switches "
