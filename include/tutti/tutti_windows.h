@@ -56,9 +56,9 @@ TUTTI_API tutti_result_t tutti_window_address_of(tutti_window_t window, int rank
 
 /* ---- One-sided operations ---------------------------------------------------------------------
  * `offset`: bytes from the start of that rank's memory. A rank may name itself. Two ranks must not
- * access the same place at a time, but by tutti_accumulate: what is read then is any mix. `data`
- * and the place must not overlap. Errors other than TUTTI_INVALID_ARGUMENT are the window's end on
- * all ranks, but for a wait that is late. */
+ * access the same place at a time, but by tutti_accumulate, tutti_fetch_add and tutti_compare_swap:
+ * what is read then is any mix. `data` and the place must not overlap. Errors other than
+ * TUTTI_INVALID_ARGUMENT are the window's end on all ranks, but for a wait that is late. */
 
 /* Copies `bytes` from `data` to rank `to`. `data` may be changed once this returns. The bytes are
  * there behind a signal, or after tutti_flush. */
@@ -76,6 +76,18 @@ TUTTI_API tutti_result_t tutti_get(tutti_window_t window, void* data, size_t byt
 TUTTI_API tutti_result_t tutti_accumulate(tutti_window_t window, const void* data, size_t count,
                                           tutti_data_type_t type, tutti_op_t op, int to,
                                           size_t offset);
+
+/* Adds to the number there, at once also if several ranks do that; *before becomes what it was. The
+ * sum wraps; with 0 it reads. `offset` is a multiple of 8. All that this rank has put to `to`
+ * before is there, and what other ranks had put there before their call that made the number is
+ * seen: a counter or a lock can hand on memory of that rank. */
+TUTTI_API tutti_result_t tutti_fetch_add(tutti_window_t window, int64_t value, int to,
+                                         size_t offset, int64_t* before);
+
+/* The number there becomes `value` if it is `expected`; *before becomes what it was: `expected` if
+ * it was exchanged. Otherwise as tutti_fetch_add. */
+TUTTI_API tutti_result_t tutti_compare_swap(tutti_window_t window, int64_t expected, int64_t value,
+                                            int to, size_t offset, int64_t* before);
 
 /* Returns once all that this rank has put to `to`, or accumulated there, is there. */
 TUTTI_API tutti_result_t tutti_flush(tutti_window_t window, int to);

@@ -49,9 +49,9 @@ class TUTTI_API Window {
   std::byte* address_of(Rank of) const;
 
   // `offset`: bytes from the start of that rank's memory. A rank may name itself. Two ranks must
-  // not access the same place at a time, but by `accumulate`: what is read then is any mix. `data`
-  // and the place must not overlap. Errors other than kInvalidArgument are the window's end on all
-  // ranks, but for a wait that is late.
+  // not access the same place at a time, but by `accumulate`, `fetch_add` and `compare_swap`: what
+  // is read then is any mix. `data` and the place must not overlap. Errors other than
+  // kInvalidArgument are the window's end on all ranks, but for a wait that is late.
 
   /// Copies `bytes` from `data` to rank `to`. `data` may be changed once this returns. The bytes
   /// are there behind a signal, or after `flush`.
@@ -65,6 +65,16 @@ class TUTTI_API Window {
   /// `op` is no average and has no scale.
   Status accumulate(const void* data, std::size_t count, DataType type, ReduceOp op, Rank to,
                     std::size_t offset);
+  /// Adds to the number there, at once also if several ranks do that, and gives what it was before;
+  /// the sum wraps. With 0 it reads. `offset` is a multiple of 8. All that this rank has put to
+  /// `to` before is there, and what other ranks had put there before their call that made the
+  /// number is seen: a counter or a lock can hand on memory of that rank (MPI-4.0, 12.3.4,
+  /// MPI_Fetch_and_op).
+  Result<std::int64_t> fetch_add(std::int64_t value, Rank to, std::size_t offset);
+  /// The number there becomes `value` if it is `expected`. Gives what it was before: `expected` if
+  /// it was exchanged. Otherwise as fetch_add (MPI_Compare_and_swap).
+  Result<std::int64_t> compare_swap(std::int64_t expected, std::int64_t value, Rank to,
+                                    std::size_t offset);
   /// Returns once all that this rank has put to `to`, or accumulated there, is there.
   Status flush(Rank to);
 
@@ -81,7 +91,7 @@ class TUTTI_API Window {
  private:
   explicit Window(std::unique_ptr<Parts> parts);
   template <class Body>
-  Status on(std::string_view function, Body&& body) const;
+  auto on(std::string_view function, Body&& body) const;
   std::unique_ptr<Parts> parts_;
 };
 

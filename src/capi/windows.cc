@@ -91,6 +91,24 @@ tutti_result_t tutti_accumulate(tutti_window_t window, const void* data, size_t 
   });
 }
 
+tutti_result_t tutti_fetch_add(tutti_window_t window, int64_t value, int to, size_t offset,
+                               int64_t* before) {
+  return guard_window(__func__, window, [=, name = __func__](Window& one) -> Status {
+    if (before == nullptr) return invalid(name, "`before`, where the answer goes, is NULL");
+    TUTTI_TRY(*before, one.fetch_add(value, Rank{to}, offset));
+    return ok();
+  });
+}
+
+tutti_result_t tutti_compare_swap(tutti_window_t window, int64_t expected, int64_t value, int to,
+                                  size_t offset, int64_t* before) {
+  return guard_window(__func__, window, [=, name = __func__](Window& one) -> Status {
+    if (before == nullptr) return invalid(name, "`before`, where the answer goes, is NULL");
+    TUTTI_TRY(*before, one.compare_swap(expected, value, Rank{to}, offset));
+    return ok();
+  });
+}
+
 tutti_result_t tutti_flush(tutti_window_t window, int to) {
   return guard_window(__func__, window, [to](Window& one) { return one.flush(Rank{to}); });
 }

@@ -123,6 +123,9 @@ struct Window::Parts {
   Status check(std::string_view function, Rank peer) const;
   Status check(std::string_view function, Rank peer, const Part& part) const;
   Status check(std::string_view function, Rank peer, int number) const;
+  /// What the number at `offset` there was before.
+  Result<std::int64_t> exchange(std::string_view function, Kind kind, const Operands& operands,
+                                Rank to, std::size_t offset) const;
   void copy(std::byte* to, const std::byte* from, std::size_t size) const;
   Status look(int from, const std::string& waiting) const;
   Status wait_signal(int from, int number, std::uint64_t goal) const;
@@ -247,6 +250,22 @@ Status Window::Parts::check(std::string_view function, Rank peer, int number) co
                  state().me);
 }
 
+Result<std::int64_t> Window::Parts::exchange(std::string_view function, Kind kind,
+                                             const Operands& operands, Rank to,
+                                             std::size_t offset) const {
+  std::int64_t before = 0;
+  TUTTI_RETURN_IF_ERROR(check(function, to, {&before, sizeof(before), offset}));
+  if (offset % sizeof(before) != 0)
+    return refused(function, fmt::format("offset {} is not a multiple of 8", offset), state().me);
+  if (std::byte* const there = data(to.value); there != nullptr)
+    return tutti::exchange(kind, operands, there + offset);
+  WindowRequest request{.kind = kind, .offset = offset, .bytes = sizeof(before)};
+  std::memcpy(request.small.data(), &operands, sizeof(operands));
+  TUTTI_RETURN_IF_ERROR(
+      service->ask(to.value, request, std::as_writable_bytes(std::span(&before, 1))));
+  return before;
+}
+
 void Window::Parts::copy(std::byte* to, const std::byte* from, std::size_t size) const {
   if (size < stream_from_bytes)
     std::memcpy(to, from, size);
@@ -312,12 +331,13 @@ Result<Window> Window::create(Communicator& comm, std::size_t bytes) {
 
 /// The body of a function: what it returns, or the error of a window that is closed.
 template <class Body>
-Status Window::on(std::string_view function, Body&& body) const {
+auto Window::on(std::string_view function, Body&& body) const {
+  using Outcome = std::invoke_result_t<Body, Parts&>;
   if (parts_ == nullptr) [[unlikely]]
-    return walled(function, [&]() -> Status {
+    return walled(function, [&]() -> Outcome {
       return refused(function, "this window is closed, or was moved from");
     });
-  return walled(function, [&]() -> Status {
+  return walled(function, [&]() -> Outcome {
     if (parts_->forks != fork_count())
       return refused(function, "the window is the parent process's, not a forked child's");
     return body(*parts_);
@@ -396,6 +416,19 @@ Status Window::accumulate(const void* data, std::size_t count, DataType type, Re
                                .op = static_cast<std::uint8_t>(op),
                                .offset = offset},
                               {from, bytes});
+  });
+}
+
+Result<std::int64_t> Window::fetch_add(std::int64_t value, Rank to, std::size_t offset) {
+  return on("fetch_add", [&](const Parts& mine) {
+    return mine.exchange("fetch_add", Kind::kFetchAdd, {.value = value}, to, offset);
+  });
+}
+
+Result<std::int64_t> Window::compare_swap(std::int64_t expected, std::int64_t value, Rank to,
+                                          std::size_t offset) {
+  return on("compare_swap", [&](const Parts& mine) {
+    return mine.exchange("compare_swap", Kind::kCompareSwap, {value, expected}, to, offset);
   });
 }
 

@@ -49,6 +49,17 @@ Error of_window(const Error& error) {
 
 }  // namespace
 
+std::int64_t exchange(Kind kind, const Operands& operands, std::byte* number) {
+  const std::atomic_ref place(*reinterpret_cast<std::int64_t*>(number));
+  // acq_rel: what this rank has put before is there for ranks that find the new number, and it sees
+  // what was put before the number that it finds. An exchange that fails sees that, too.
+  if (kind == Kind::kFetchAdd) return place.fetch_add(operands.value, std::memory_order_acq_rel);
+  std::int64_t found = operands.expected;
+  place.compare_exchange_strong(found, operands.value, std::memory_order_acq_rel,
+                                std::memory_order_acquire);
+  return found;
+}
+
 WindowService::WindowService(Communicator::State& state, std::vector<bool> far, WindowMemory memory)
     : state_(state),
       far_(std::move(far)),
@@ -125,8 +136,8 @@ Status WindowService::serve(const Lock& lock, const std::shared_ptr<Incoming>& i
   const int from = incoming->from.value;
   const std::size_t all = memory_.data.size();
   if (!far_[static_cast<std::size_t>(from)]) return refused(*incoming, "from this host");
-  const bool touches =
-      request.kind == Kind::kPut || request.kind == Kind::kGet || request.kind == Kind::kAccumulate;
+  const bool touches = request.kind == Kind::kPut || request.kind == Kind::kGet ||
+                       request.kind == Kind::kAccumulate || request.exchanges();
   if (touches && (request.offset > all || request.bytes > all - request.offset))
     return refused(*incoming, fmt::format("{} bytes at {} of a window of {} bytes", request.bytes,
                                           request.offset, all));
@@ -137,6 +148,8 @@ Status WindowService::serve(const Lock& lock, const std::shared_ptr<Incoming>& i
     case Kind::kGet: return answer(from, request, part);
     case Kind::kFlush: return answer(from, request, {});
     case Kind::kAccumulate: return accumulate(lock, incoming);
+    case Kind::kFetchAdd:
+    case Kind::kCompareSwap: return exchange_here(*incoming, part);
     case Kind::kData: return take_answer(lock, incoming);
     case Kind::kBye:
     case Kind::kOver: return take_end(*incoming);
@@ -185,6 +198,16 @@ Status WindowService::accumulate(const Lock& lock, const std::shared_ptr<Incomin
     kernels::accumulate(type, op, staged->data(), memory_.data.data() + done.offset,
                         done.bytes / size_of(type));
   });
+}
+
+Status WindowService::exchange_here(const Incoming& incoming, std::span<std::byte> number) {
+  const WindowRequest& request = incoming.request;
+  if (number.size() != sizeof(std::int64_t) || request.offset % sizeof(std::int64_t) != 0)
+    return refused(incoming, "exchange");
+  Operands operands;
+  std::memcpy(&operands, request.small.data(), sizeof(operands));
+  const std::int64_t before = exchange(request.kind, operands, number.data());
+  return answer(incoming.from.value, request, std::as_bytes(std::span(&before, 1)));
 }
 
 Status WindowService::answer(int to, WindowRequest request, std::span<const std::byte> data) {

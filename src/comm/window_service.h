@@ -6,7 +6,7 @@
 // So a rank that asks needs nobody's call, and what one rank sends another takes place in order.
 //
 //   put, accumulate, signal   need no answer
-//   get, flush                are answered by a request of their own (kData), with their ticket
+//   get, flush, exchanges     are answered by a request of their own (kData), with their ticket
 //   bye                       this rank asks for nothing more
 //   over                      this rank has heard bye from all others. Behind that of all others,
 //                             nothing comes any more
@@ -41,7 +41,9 @@ struct WindowRequest {
     kSignal,
     kData,
     kBye,
-    kOver
+    kOver,
+    kFetchAdd,
+    kCompareSwap
   };
   static constexpr std::size_t kInline = 32;
 
@@ -49,8 +51,11 @@ struct WindowRequest {
   std::uint8_t type = 0, op = 0;  // For kAccumulate.
   std::uint16_t number = 0;       // For kSignal.
   std::uint64_t offset = 0, bytes = 0;
-  std::uint64_t ticket = 0;                // For kGet, kFlush and the answer.
-  std::array<std::byte, kInline> small{};  // What is put, if it fits.
+  std::uint64_t ticket = 0;                // For what is answered, and the answer.
+  std::array<std::byte, kInline> small{};  // What is put, if it fits; an exchange's operands.
+
+  /// Whether it changes a number and asks what that was.
+  bool exchanges() const { return kind == Kind::kFetchAdd || kind == Kind::kCompareSwap; }
 
   /// Whether its data follow in a message of their own.
   bool has_data_behind() const {
@@ -59,6 +64,15 @@ struct WindowRequest {
   }
 };
 static_assert(sizeof(WindowRequest) == 64);
+
+/// An exchange's operands in its request.
+struct Operands {
+  std::int64_t value = 0;
+  std::int64_t expected = 0;  // For kCompareSwap.
+};
+static_assert(sizeof(Operands) <= WindowRequest::kInline);
+/// Carries an exchange out: what `number` was before.
+std::int64_t exchange(WindowRequest::Kind kind, const Operands& operands, std::byte* number);
 
 /// What requests of other ranks do here. Called by the progress thread, perhaps after the window
 /// has gone.
@@ -79,7 +93,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
 
   /// Sends a request, and its data; returns once both may be changed.
   Status send(int to, WindowRequest request, std::span<const std::byte> data);
-  /// The same for kGet and kFlush; returns once `answer` has come.
+  /// The same for requests that are answered; returns once `answer` has come.
   Status ask(int to, WindowRequest request, std::span<std::byte> answer);
   /// Tells all other hosts that this rank asks for nothing more, and waits until they have, too.
   Status end();
@@ -124,6 +138,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   Status answer(int to, WindowRequest request, std::span<const std::byte> data);
   Status take_answer(const Lock& lock, const std::shared_ptr<Incoming>& incoming);
   Status accumulate(const Lock& lock, const std::shared_ptr<Incoming>& incoming);
+  Status exchange_here(const Incoming& incoming, std::span<std::byte> number);
   Error refused(const Incoming& incoming, const std::string& what) const;
   void fail(const Lock& lock, Error error);
 

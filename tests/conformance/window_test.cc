@@ -136,6 +136,71 @@ TEST_CASE("what all accumulate in one place at once is all there behind their fl
   }
 }
 
+/// What an exchange gives; -1 behind a failure.
+std::int64_t before(Steps& steps, Result<std::int64_t> number) {
+  steps << (number ? ok() : Status(std::move(number.error())));
+  return number ? *number : -1;
+}
+
+/// Whether all ranks are on this host. Then they exchange so often that several do it at a time,
+/// though they share CPUs.
+bool all_near(const Window& window, Rank last) {
+  return window.address_of(Rank{0}) != nullptr && window.address_of(last) != nullptr;
+}
+
+/// All ranks draw tickets of one counter, as fast as they can.
+std::string draw_tickets(Communicator& comm) {
+  const Rank last{comm.rank_count() - 1};
+  auto window = Window::create(comm, 8);
+  if (!window) return window.error().to_string();
+  const std::size_t each = all_near(*window, last) ? 500'000 : 500;
+  const std::size_t all = static_cast<std::size_t>(comm.rank_count()) * each;
+  Steps steps;
+  std::vector<std::int64_t> mine(each), drawn(all);
+  steps << comm.barrier();
+  for (std::int64_t& ticket : mine) ticket = before(steps, window->fetch_add(1, last, 0));
+  steps << comm.all_gather(mine.data(), drawn.data(), each, DataType::kInt64);
+  std::ranges::sort(drawn);
+  for (std::size_t i = 0; i < all; ++i)
+    steps.expect(drawn[i] == static_cast<std::int64_t>(i), "a ticket was drawn twice");
+  return (steps << window->close()).result();
+}
+
+/// All ranks take turns at a lock of compare_swap, whose holder changes bytes that nothing else
+/// guards.
+std::string take_turns(Communicator& comm) {
+  constexpr std::size_t kLock = 8, kGuarded = 16;
+  const Rank last{comm.rank_count() - 1};
+  auto window = Window::create(comm, kGuarded + 8);
+  if (!window) return window.error().to_string();
+  const int times = all_near(*window, last) ? 50'000 : 50;
+  Steps steps;
+  const std::int64_t mine = comm.rank().value + 1;
+  for (int i = 0; i < times && steps.fine(); ++i) {
+    while (steps.fine() && before(steps, window->compare_swap(0, mine, last, kLock)) != 0)
+      std::this_thread::yield();
+    std::int64_t guarded = 0;
+    steps << window->get(&guarded, sizeof guarded, last, kGuarded);
+    ++guarded;
+    steps << window->put(&guarded, sizeof guarded, last, kGuarded);
+    steps.expect(before(steps, window->compare_swap(mine, 0, last, kLock)) == mine,
+                 "another rank has opened the lock");
+  }
+  steps.expect(before(steps, window->compare_swap(-7, 9, last, 0)) == 0, "it was another number");
+  steps << comm.barrier();
+  steps.expect(before(steps, window->fetch_add(0, last, kGuarded)) == comm.rank_count() * times,
+               "the lock let two in");
+  steps.expect(before(steps, window->fetch_add(0, last, 0)) == 0, "it was exchanged all the same");
+  return (steps << window->close()).result();
+}
+
+TEST_CASE("numbers that all exchange at once make counters and locks") {
+  for (const int ranks : {1, 2, 4}) {
+    on_each_transport(ranks, draw_tickets);
+    on_each_transport(ranks, take_turns);
+  }
+}
+
 TEST_CASE("a window and its communicator do not mix, and started calls go on beside it") {
   on_each_transport(3, [](Communicator& comm) {
     auto window = Window::create(comm, 4096);
@@ -274,6 +339,22 @@ TEST_CASE("calls on a window that can't be are refused, one clear line each") {
   CHECK(error(window->accumulate(data.data(), SIZE_MAX, DataType::kInt32, ReduceOp::kSum, Rank{0},
                                  0)) ==
         "accumulate: 18446744073709551615 elements are more than memory can hold");
+  const auto exchanged = [&](std::size_t offset) {
+    const auto added = window->fetch_add(1, Rank{0}, offset);
+    const auto swapped = window->compare_swap(0, 1, Rank{0}, offset);
+    return (added ? "" : added.error().what) + "; " + (swapped ? "" : swapped.error().what);
+  };
+  CHECK(exchanged(88) == "; ");
+  CHECK(
+      exchanged(4) ==
+      "fetch_add: offset 4 is not a multiple of 8; compare_swap: offset 4 is not a multiple of 8");
+  CHECK(exchanged(96) ==
+        "fetch_add: 8 bytes at 96 of the 100 bytes of rank 0; "
+        "compare_swap: 8 bytes at 96 of the 100 bytes of rank 0");
+  // Sums wrap.
+  CHECK(window->fetch_add(INT64_MAX, Rank{0}, 0).value() == 0);
+  CHECK(window->fetch_add(2, Rank{0}, 0).value() == INT64_MAX);
+  CHECK(window->fetch_add(0, Rank{0}, 0).value() == INT64_MIN + 1);
   {
     Group group;
     CHECK(error(window->flush(Rank{0})) == "flush: it can't be called in a group");

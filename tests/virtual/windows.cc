@@ -22,6 +22,7 @@ WindowUse::WindowUse(Communicator& comm, const Call& call, int number, Random& r
       previous_{(me_ + ranks_ - 1) % ranks_},
       root_{call.root},
       bytes_(4 * call.count),
+      counter_((2 * bytes_ + 7) / 8 * 8),
       random_(random),
       own_(bytes_, call.registered),
       got_(bytes_, call.registered) {}
@@ -43,8 +44,9 @@ void WindowUse::expect(const std::byte* data, Value&& value) {
 }
 
 Status WindowUse::run() {
-  // What the previous rank puts, and behind it, at the root, what all ranks accumulate.
-  TUTTI_TRY(Window window, Window::create(comm_, me_ == root_.value ? 2 * bytes_ : bytes_));
+  // What the previous rank puts, and behind it, at the root, what all ranks accumulate, and a
+  // counter of which they draw tickets.
+  TUTTI_TRY(Window window, Window::create(comm_, me_ == root_.value ? counter_ + 8 : bytes_));
   Status used = use(window);
   if (!used) stopped_at_ = world->now;
   return used;
@@ -55,6 +57,7 @@ Status WindowUse::use(Window& window) {
     for (std::size_t i = 0; i < call_.count; ++i)
       put(own_.data(), call_.type, i, value_of(number_, me_, i));
     TUTTI_RETURN_IF_ERROR(give(window));
+    TUTTI_RETURN_IF_ERROR(draw(window, round));
     TUTTI_RETURN_IF_ERROR(read(window));
     TUTTI_RETURN_IF_ERROR(meet(window));
   }
@@ -71,6 +74,13 @@ Status WindowUse::give(Window& window) {
   TUTTI_RETURN_IF_ERROR(
       window.accumulate(own_.data(), call_.count, call_.type, call_.op, root_, bytes_));
   return call_.started ? window.flush(root_) : ok();
+}
+
+/// All have drawn those of the rounds before.
+Status WindowUse::draw(Window& window, int round) {
+  TUTTI_TRY(const std::int64_t ticket, window.fetch_add(1, root_, counter_));
+  right_ = right_ && ticket >= round * ranks_ && ticket < (round + 1) * ranks_;
+  return ok();
 }
 
 Status WindowUse::read(Window& window) {

@@ -6,8 +6,8 @@
 namespace tutti::virt {
 
 /// Makes a window and closes it. Between, `times` of the call, each rank puts to the next one and
-/// gets that back, and all accumulate at the call's root, which then tells them that it has seen
-/// it.
+/// gets that back, and all accumulate at the call's root and draw tickets of it, which then tells
+/// them that it has seen it.
 class WindowUse {
  public:
   WindowUse(Communicator& comm, const Call& call, int number, Random& random);
@@ -22,6 +22,7 @@ class WindowUse {
  private:
   Status use(Window& window);
   Status give(Window& window);
+  Status draw(Window& window, int round);
   Status read(Window& window);
   Status meet(Window& window);
   /// Nothing of an operation within a host is a point of schedule: so others go on here.
@@ -33,7 +34,7 @@ class WindowUse {
   const Call& call_;
   int number_, ranks_, me_, naps_ = 2;
   Rank next_, previous_, root_;
-  std::size_t bytes_;
+  std::size_t bytes_, counter_;
   Random& random_;
   Buffer own_, got_;
   bool right_ = true;

@@ -79,7 +79,7 @@ def letter_of(declaration: str) -> str:
         return "s"
     if "*" in text or re.match(r"tutti_(comm|work|callback|window)_t ", text):
         return "p"
-    return {"size_t": "n", "uint64_t": "u", "double": "d"}.get(text.split()[0], "i")
+    return {"size_t": "n", "uint64_t": "u", "int64_t": "l", "double": "d"}.get(text.split()[0], "i")
 
 
 class Buffers(unittest.TestCase):
@@ -290,6 +290,8 @@ class Misuse(unittest.TestCase):
             refused(ValueError, "put: `to` is", window.put, four, rank)
             refused(ValueError, "get: `source` is", window.get, four, rank)
             refused(ValueError, "accumulate: `to` is", window.accumulate, four, rank)
+            refused(ValueError, "fetch_add: `to` is", window.fetch_add, 1, rank)
+            refused(ValueError, "compare_swap: `to` is", window.compare_swap, 0, 1, rank)
             refused(ValueError, "flush: `to` is", window.flush, rank)
             refused(ValueError, "signal: `to` is", window.signal, rank)
             refused(ValueError, "wait_signal: `source` is", window.wait_signal, rank)
@@ -302,6 +304,11 @@ class Misuse(unittest.TestCase):
             refused(TypeError, "is no buffer", call, [1.0], 0)
         refused(ValueError, "get: `out` is read-only", window.get, b"1234", 0)
         refused(tutti.InvalidArgumentError, "multiple of the 8 bytes", window.accumulate, four, 0, offset=4)
+        refused(tutti.InvalidArgumentError, "offset 4 is not a multiple of 8", window.fetch_add, 1, 0, 4)
+        refused(tutti.InvalidArgumentError, "8 bytes at 64 of the 64 bytes", window.compare_swap, 0, 1, 0, 64)
+        refused(ValueError, f"fetch_add: `value` is {2**63}, not from {-2**63}", window.fetch_add, 2**63, 0)
+        refused(ValueError, "compare_swap: `expected` is", window.compare_swap, -(2**63) - 1, 0, 0)
+        refused(TypeError, "`value` is a float, and no int", window.compare_swap, 0, 1.0, 0)
         refused(tutti.InvalidArgumentError, "avg of float64", window.accumulate, four, 0, tutti.AVG)
         refused(TypeError, "accumulate: booleans are reduced by", window.accumulate, flags, 0)
         refused(TypeError, "can't be reduced, only moved", window.accumulate, array.array("H", [1]), 0)

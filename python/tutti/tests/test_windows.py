@@ -34,6 +34,10 @@ class Windows(unittest.TestCase):
             self.assertEqual(memory[32], 1)
             window.put(array.array("H", [258]), 0)  # A type that is moved only.
             self.assertEqual(memory.cast("H")[0], 258)
+            self.assertEqual([window.fetch_add(2**63 - 1, 0, 40), window.fetch_add(1, 0, 40)], [0, 2**63 - 1])
+            self.assertEqual([window.compare_swap(-(2**63), -5, 0, 40), window.compare_swap(0, 1, 0, 40)],
+                             [-(2**63), -5])
+            self.assertEqual((window.fetch_add(0, 0, 40), numbers[5]), (-5, -5))
             window.signal(0)
             window.signal(0, 63)
             window.signal(0)

@@ -24,6 +24,7 @@ LETTERS: dict[str, Any] = {
     "i": ctypes.c_int,
     "n": ctypes.c_size_t,
     "u": ctypes.c_uint64,
+    "l": ctypes.c_int64,
     "d": ctypes.c_double,
 }
 
@@ -103,6 +104,8 @@ SIGNATURES = {
     "put": "ippnin",
     "get": "ippnin",
     "accumulate": "ippniiin",
+    "fetch_add": "iplinp",
+    "compare_swap": "ipllinp",
     "flush": "ipi",
     "signal": "ipii",
     "wait_signal": "ipiiu",

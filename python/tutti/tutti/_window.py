@@ -16,6 +16,7 @@ from ._library import functions
 from ._types import OPS
 
 _MOST_INT, _MOST_COUNT = 2**31 - 1, 2**64 - 1
+_LEAST_INT64, _MOST_INT64 = -(2**63), 2**63 - 1
 
 
 def _leave(handle: int, process: int) -> None:
@@ -24,15 +25,19 @@ def _leave(handle: int, process: int) -> None:
         functions["window_destroy"](handle)
 
 
-def _number(name: str, word: str, value: int, most: int = sys.maxsize) -> int:
+def _number(name: str, word: str, value: int, most: int = sys.maxsize, least: int = 0) -> int:
     """A number that C's type can hold: ctypes would cut any other."""
     try:
         number = operator.index(value)
     except TypeError:
         raise _prepare._bad_type(name, f"`{word}` is a {type(value).__name__}, and no int") from None
-    if not 0 <= number <= most:
-        raise _prepare._bad_value(name, f"`{word}` is {number}, not from 0 to {most}")
+    if not least <= number <= most:
+        raise _prepare._bad_value(name, f"`{word}` is {number}, not from {least} to {most}")
     return number
+
+
+def _int64(name: str, word: str, value: int) -> int:
+    return _number(name, word, value, _MOST_INT64, _LEAST_INT64)
 
 
 class Window:
@@ -40,8 +45,8 @@ class Window:
     others; if the block raises, this rank leaves, and ranks that still need it get an error.
 
     Offsets are in bytes, from the start of that rank's memory. A rank may name itself. Two ranks must not access
-    the same place at a time, but by `accumulate`: what is read then is any mix. Calls may come from any thread, one
-    at a time, and never in a group.
+    the same place at a time, but by `accumulate`, `fetch_add` and `compare_swap`: what is read then is any mix. Calls
+    may come from any thread, one at a time, and never in a group.
     """
 
     __slots__ = ("_handle", "_size", "_memory", "_leaving", "__weakref__")
@@ -104,6 +109,26 @@ class Window:
         if not source.type.arithmetic:
             _prepare._reducible("accumulate", source, op, None)
         check(functions["accumulate"](self._handle, source.pointer, source.units, source.type.code, op, to, start))
+
+    def fetch_add(self, value: int, to: int, offset: int = 0) -> int:
+        """Adds to the int64 there, at once also if several ranks do that, and returns what it was before. The sum
+        wraps; with 0 it reads. `offset` is a multiple of 8. All that this rank has put to `to` before is there, and
+        what other ranks had put there before their call that made the number is seen: a counter or a lock can hand on
+        memory of that rank."""
+        _prepare._rank("fetch_add", to, self._size, "to")
+        added, start = _int64("fetch_add", "value", value), _number("fetch_add", "offset", offset)
+        before = ctypes.c_int64()
+        check(functions["fetch_add"](self._handle, added, to, start, ctypes.byref(before)))
+        return before.value
+
+    def compare_swap(self, expected: int, value: int, to: int, offset: int = 0) -> int:
+        """The int64 there becomes `value` if it is `expected`. Returns what it was before: `expected` if it was
+        exchanged. Otherwise as fetch_add."""
+        _prepare._rank("compare_swap", to, self._size, "to")
+        wanted, new = _int64("compare_swap", "expected", expected), _int64("compare_swap", "value", value)
+        start, before = _number("compare_swap", "offset", offset), ctypes.c_int64()
+        check(functions["compare_swap"](self._handle, wanted, new, to, start, ctypes.byref(before)))
+        return before.value
 
     def flush(self, to: int) -> None:
         """Returns once all that this rank has put to rank `to`, or accumulated there, is there."""

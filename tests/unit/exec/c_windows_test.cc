@@ -1,4 +1,5 @@
 // The C API's windows: what is put, got, accumulated and signalled, and calls that can't be.
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <cstddef>
@@ -160,6 +161,9 @@ TEST_CASE("a null window, or a null place for an answer, is an error") {
   refused("tutti_get", null, [&] { return tutti_get(nullptr, &value, 8, 0, 0); });
   refused("tutti_accumulate", null,
           [&] { return tutti_accumulate(nullptr, &value, 1, TUTTI_INT64, TUTTI_SUM, 0, 0); });
+  refused("tutti_fetch_add", null, [&] { return tutti_fetch_add(nullptr, 1, 0, 0, &value); });
+  refused("tutti_compare_swap", null,
+          [&] { return tutti_compare_swap(nullptr, 0, 1, 0, 0, &value); });
   refused("tutti_flush", null, [] { return tutti_flush(nullptr, 0); });
   refused("tutti_signal", null, [] { return tutti_signal(nullptr, 0, 0); });
   refused("tutti_wait_signal", null, [] { return tutti_wait_signal(nullptr, 0, 0, 1); });
@@ -175,6 +179,35 @@ TEST_CASE("a null window, or a null place for an answer, is an error") {
   refused("tutti_window_bytes", nowhere, [&] { return tutti_window_bytes(window, 0, nullptr); });
   refused("tutti_window_address_of", nowhere,
           [&] { return tutti_window_address_of(window, 0, nullptr); });
+  const std::string no_before = "`before`, where the answer goes, is NULL";
+  refused("tutti_fetch_add", no_before, [&] { return tutti_fetch_add(window, 1, 0, 0, nullptr); });
+  refused("tutti_compare_swap", no_before,
+          [&] { return tutti_compare_swap(window, 0, 1, 0, 0, nullptr); });
+}
+
+TEST_CASE("numbers are exchanged, and what they were before is given") {
+  Ranks ranks(kRanks);
+  Numbers tickets{}, locks{}, sum{};
+  CHECK(ranks.all_ok([&](int rank, tutti_comm_t comm) {
+    const auto me = static_cast<std::size_t>(rank);
+    OwnWindow window(comm, 24);
+    return in_turn({
+        [&] { return tutti_fetch_add(window, 1, 0, 8, &tickets[me]); },
+        [&] { return tutti_compare_swap(window, 0, rank + 1, 0, 16, &locks[me]); },
+        [&] { return tutti_barrier(comm); },
+        [&] { return tutti_fetch_add(window, 0, 0, 8, &sum[me]); },
+        [&] { return window.close(); },
+    });
+  }));
+  CHECK(sum == Numbers{kRanks, kRanks, kRanks});
+  std::sort(tickets.begin(), tickets.end());
+  CHECK(tickets == Numbers{0, 1, 2});
+  // One found it free; what it put there is what the others found.
+  const auto first = std::find(locks.begin(), locks.end(), 0);
+  REQUIRE(first != locks.end());
+  const std::int64_t holder = first - locks.begin() + 1;
+  CHECK(std::count(locks.begin(), locks.end(), 0) == 1);
+  CHECK(std::count(locks.begin(), locks.end(), holder) == kRanks - 1);
 }
 
 TEST_CASE("ranks, offsets, types, operations and signals that there are not are errors") {
@@ -188,6 +221,10 @@ TEST_CASE("ranks, offsets, types, operations and signals that there are not are 
     refused("tutti_accumulate", words, [&] {
       return tutti_accumulate(window, data.data(), 1, TUTTI_INT64, TUTTI_SUM, rank, 0);
     });
+    refused("tutti_fetch_add", words,
+            [&] { return tutti_fetch_add(window, 1, rank, 0, data.data()); });
+    refused("tutti_compare_swap", words,
+            [&] { return tutti_compare_swap(window, 0, 1, rank, 0, data.data()); });
     refused("tutti_flush", words, [&] { return tutti_flush(window, rank); });
     refused("tutti_signal", words, [&] { return tutti_signal(window, rank, 0); });
     refused("tutti_wait_signal", words, [&] { return tutti_wait_signal(window, rank, 0, 1); });
