@@ -168,7 +168,7 @@ class Exchange {
   /// "rank 2 of 3 has not come"; `missing` is not empty.
   std::string describe(const Missing& missing) const;
   void log_missing(int whom);
-  /// After the deadline: what all ranks get to hear. `awaited` is the rank that was waited for.
+  /// After the deadline: the error that all ranks get. `awaited` is the rank that was waited for.
   Error too_late(const Missing& found, int awaited);
 
   Rendezvous& rendezvous_;
@@ -326,6 +326,9 @@ Error Exchange::too_late(const Missing& found, int awaited) {
   const std::string waited = " within " + seconds_since(start_) + " (TUTTI_TIMEOUT_MS)";
   if (!found.ranks.empty())
     return tell_all(error(Code::kTimeout, describe(found) + waited, found.ranks.front()));
+  if (me_ != 0 && found.searched < rank_count_)
+    return tell_all(error(Code::kTimeout, "a rank from " + std::to_string(found.searched) +
+                                              " on may not have come" + step_ + waited));
   const std::string late = me_ == 0 ? "rank " + std::to_string(awaited) + " has come too late"
                                     : "rank 0 has not handed out what all ranks gave";
   return tell_all(error(Code::kTimeout, late + step_ + waited, awaited));
@@ -339,7 +342,7 @@ Result<std::vector<Bytes>> Exchange::run(std::span<const std::byte> mine) {
   if (!table) {
     TUTTI_TRY(const auto found, find_missing(0));
     // If all have come, the last one came just now, and rank 0 has yet to see it.
-    if (found.ranks.empty()) {
+    if (found.ranks.empty() && found.searched == rank_count_) {
       TUTTI_TRY(table, wait_until(all, Deadline::after(kHandingOutTime)));
     }
     if (!table) return too_late(found, 0);

@@ -260,8 +260,8 @@ Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig
 Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig& comm_config,
                                                         Rendezvous& rendezvous,
                                                         std::string_view name) try {
-  // Each step has a deadline of its own. If all had one, the steps after a rank that comes late
-  // would have no time, and blame a rank that is not late.
+  // With one deadline for all steps, the steps after a late rank would have no time, and blame a
+  // rank that is not late.
   const Exchange through = [&, prefix = std::string(name)](std::string_view phase,
                                                            std::span<const std::byte> mine) {
     return exchange(rendezvous, comm_config.me, comm_config.rank_count,
@@ -280,7 +280,7 @@ Result<std::unique_ptr<Communicator::State>> make_state(const CommunicatorConfig
     if (says_more) state = told.error();
   }
   if (state.error().rank.value < 0) state.error().rank = comm_config.me;
-  if (state.error().peer.value >= comm_config.rank_count) state.error().peer = Rank{};
+  state.error().peer = known_rank(state.error().peer, comm_config.rank_count);
   // Other ranks may have no error and wait for this one, so tell them. The first error told counts.
   // If telling fails, they wait until their deadlines.
   (void)rendezvous.fail(state.error());

@@ -44,10 +44,14 @@ Result<std::vector<SetUp>> gather(Communicator& control, std::span<const std::by
       all[rank].bytes.emplace(theirs.begin(), theirs.end());
       continue;
     }
-    TUTTI_TRY(auto message, bootstrap::wire::parse(theirs));
     // Over a network what others say may be anything.
-    if (message.error.peer.value >= control.rank_count()) message.error.peer = Rank{};
-    all[rank].error = std::move(message.error);
+    auto message = bootstrap::wire::parse(theirs);
+    if (!message || message->kind != bootstrap::wire::Kind::kFailed) {
+      return Error{Code::kMismatch, "rank " + std::to_string(rank) + " gives an error that is none",
+                   control.rank(), Rank{static_cast<int>(rank)}};
+    }
+    message->error.peer = known_rank(message->error.peer, control.rank_count());
+    all[rank].error = std::move(message->error);
   }
   return all;
 }

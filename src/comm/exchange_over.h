@@ -12,6 +12,11 @@
 
 namespace tutti {
 
+/// That rank, or none if it is not one of so many: over a network it may be any number.
+constexpr Rank known_rank(Rank rank, int ranks) {
+  return rank.value >= 0 && rank.value < ranks ? rank : Rank{};
+}
+
 /// The all-gather of set-up, over whatever joins the ranks so far.
 using Exchange = std::function<Result<std::vector<Bytes>>(std::string_view phase,
                                                           std::span<const std::byte> mine)>;

@@ -391,7 +391,7 @@ void Recovery::survey(int rank) {
     error_ = calls_another();
     return;
   }
-  const bool blames = why != nullptr && why->peer.value >= 0 && why->peer.value < ranks_;
+  const bool blames = why != nullptr && known_rank(why->peer, ranks_).value >= 0;
   error_ = {why != nullptr ? why->code : Code::kPeerFailed,
             fmt::format("{}: it failed at rank {}: {}", name_, rank,
                         why != nullptr ? why->what : "it does not say why"),

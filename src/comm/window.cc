@@ -12,6 +12,7 @@
 
 #include "base/fork.h"
 #include "base/wait.h"
+#include "comm/exchange_over.h"
 #include "comm/state.h"
 #include "comm/window_service.h"
 #include "kernels/host/accumulate.h"
@@ -118,6 +119,7 @@ struct Window::Parts {
   Status make(std::size_t own_bytes);
   Result<std::vector<Hello>> meet(Hello mine, Status so_far, const char* what);
   Status map(const std::vector<Hello>& all);
+  Error wrong_memory(int rank, std::size_t size) const;
   Status serve();
   /// Ok, or why `function` can't be called for that rank, or that part of its memory, or signal.
   Status check(std::string_view function, Rank peer) const;
@@ -160,20 +162,20 @@ Result<std::vector<Hello>> Window::Parts::meet(Hello mine, Status so_far, const 
   if (!so_far) mine.failed = 1, mine.blamed = so_far.error().peer.value;
   TUTTI_RETURN_IF_ERROR(comm.all_gather(&mine, all.data(), sizeof(Hello), DataType::kUint8));
   TUTTI_RETURN_IF_ERROR(std::move(so_far));
-  // Over a network what others say may be anything.
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const Hello& one = all[rank];
-    if (one.failed != 0 ? one.blamed < ranks() : one.bytes <= most_bytes()) continue;
-    return Error{Code::kMismatch, fmt::format("window: rank {} says what can't be", rank),
-                 state().me, Rank{static_cast<int>(rank)}};
-  }
   const auto bad = std::ranges::find_if(all, [](const Hello& one) { return one.failed != 0; });
   if (bad == all.end()) return all;
   const auto rank = static_cast<int>(bad - all.begin());
-  const int blamed = bad->blamed < 0 ? rank : bad->blamed;
+  const int blamed = known_rank(Rank{bad->blamed}, ranks()).value < 0 ? rank : bad->blamed;
   const std::string why = blamed == rank ? "" : fmt::format(", because of rank {}", blamed);
   return Error{Code::kSystem, fmt::format("window: rank {} {}{}", rank, what, why), state().me,
                Rank{blamed}};
+}
+
+/// Over a network what others say may be anything.
+Error Window::Parts::wrong_memory(int rank, std::size_t size) const {
+  return {Code::kMismatch,
+          fmt::format("window: rank {} describes its memory wrongly: {} bytes", rank, size),
+          state().me, Rank{rank}};
 }
 
 Status Window::Parts::map(const std::vector<Hello>& all) {
@@ -183,6 +185,7 @@ Status Window::Parts::map(const std::vector<Hello>& all) {
   fronts[static_cast<std::size_t>(me())] = static_cast<std::byte*>(memory.get());
   for (int rank = 0; rank < ranks(); ++rank) {
     const auto at = static_cast<std::size_t>(rank);
+    if (all[at].bytes > most_bytes()) return wrong_memory(rank, all[at].bytes);
     if (rank == me() || !endpoint.near(me(), rank)) continue;
     const std::size_t size = front_bytes + all[at].bytes;
     if (identities[at].process != identities[static_cast<std::size_t>(me())].process) {
@@ -193,6 +196,7 @@ Status Window::Parts::map(const std::vector<Hello>& all) {
     TUTTI_TRY(auto mapping, segments::fetch({.address = here, .rank = rank}, all[at].segment,
                                             Deadline::after(state().settings.timeout)));
     mapping.close_fd();
+    if (mapping.bytes() < size) return wrong_memory(rank, all[at].bytes);
     fronts[at] = mapping.data();
     mapped.push_back(std::move(mapping));
   }

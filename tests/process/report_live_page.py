@@ -46,8 +46,8 @@ def watch(browser, folder, server, job):
         sys.exit("the picture does not have 3 ranks")
     browser.picture(folder / "live.png")
     stopped = children(job)[1]
-    number = browser.value("[...document.querySelectorAll('.ranks tr')].map(row => row.innerText)"
-                           f".find(text => text.includes('{stopped}')).trim()[0]")
+    number = browser.value("[...document.querySelectorAll('.ranks tr')].find(row => row.cells[1].textContent"
+                           f".startsWith('{stopped} ')).cells[0].textContent")
     os.kill(stopped, signal.SIGSTOP)
     live.wait("a stopped rank", "document.querySelector('.ring .stopped.blocker') !== null"
                                 " && document.querySelectorAll('.wait').length === 2")
@@ -60,7 +60,7 @@ def watch(browser, folder, server, job):
     live.wait("going on", "document.querySelector('.ring .stopped') === null"
                           " && document.querySelector('.sentence') === null")
     os.kill(job, signal.SIGTERM)
-    live.wait("the end of the job", "document.getElementById('live').innerText.includes('No rank of this user')")
+    live.wait("the end of the job", "document.getElementById('live').innerText.includes('No rank')")
     if browser.errors:
         sys.exit("the browser complains:\n" + "\n".join(browser.errors))
     os.kill(server, signal.SIGINT)

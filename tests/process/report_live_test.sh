@@ -15,7 +15,8 @@ cleanup() {
 trap cleanup EXIT
 cd "$work"
 
-"$tutti" report --live >out 2>err &
+# Of this job alone: others may run here.
+"$tutti" report --live --only '<b>ranks</b>' >out 2>err &
 server=$!
 for _ in $(seq 600); do
   [ "$(wc -l <out)" -lt 2 ] || break
@@ -51,7 +52,7 @@ for method in ("POST", "PUT", "DELETE", "OPTIONS"):
     assert ask(path, method)[0] == 405, method
 code, body, _ = ask(path, "HEAD")
 assert code == 200 and body == b"", (code, body)
-# What is no question at all does no harm, nor do many that never come to an end.
+# Malformed and unfinished requests do no harm.
 silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
 for one in silent:
     one.sendall(b"GET " + path.encode())
@@ -79,23 +80,37 @@ mistake '--live' --live -o page.html
 mistake '--port' --live --port 65536
 
 echo "== a job"
+# The name of the job would be markup.
+# shellcheck disable=SC2016 # For the shell that is started.
+"$tutti" run -n 3 -- sh -c 'TUTTI_JOB="<b>ranks</b>" exec "$0" "$@"' "$bin/perf/all_reduce_perf" -b 256K -e 256K \
+  -n 100000000 >job.out 2>&1 &
+job=$!
+python3 - "$address" <<'PYTHON' || { cat job.out; exit 1; }
+import json, sys, time, urllib.request
+def look():
+    all = json.load(urllib.request.urlopen(sys.argv[1] + "status", timeout=20))["communicators"]
+    return {rank["rank"]: rank for comm in all for rank in comm["here"] if comm["job"] == "<b>ranks</b>"}
+end = time.monotonic() + 60
+first = {}
+while len(first) < 3 and time.monotonic() < end:
+    first = look()
+while (now := look()) and any(now[rank]["totals"]["bytes"] <= first[rank]["totals"]["bytes"] for rank in first):
+    assert time.monotonic() < end, now
+assert sorted(now) == [0, 1, 2] and all(rank["program"] == "all_reduce_perf" for rank in now.values()), now
+PYTHON
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 if [ -z "$browser" ]; then
   echo "skipped: the page in a browser: there is no chromium"
 else
-  # The name of the job would be markup.
-  # shellcheck disable=SC2016 # For the shell that is started.
-  "$tutti" run -n 3 -- sh -c 'TUTTI_JOB="<b>ranks</b>" exec "$0" "$@"' "$bin/perf/all_reduce_perf" -b 256K -e 256K \
-    -n 100000000 >job.out 2>&1 &
-  job=$!
   code=0
   python3 "$TEST_SOURCE_DIR/tests/process/report_live_page.py" "$browser" "${REPORT_PICTURES:-.}" "$server" \
     "$job" "$address" || code=$?
   [ "$code" != 77 ] || echo "skipped: the page in a browser: $browser does not start here"
   [ "$code" = 0 ] || [ "$code" = 77 ] || { cat job.out; exit 1; }
-  wait "$job" || true
-  job=
 fi
+kill "$job" 2>/dev/null || true # The page's test has done that.
+wait "$job" || true
+job=
 
 echo "== its end"
 kill -INT "$server" 2>/dev/null || true # The page's test has done that.

@@ -1,6 +1,6 @@
-// A browser sends a page of another site's scripts wherever that site likes, also to loopback, and
-// other users of this host reach loopback, too. So the path has 128 random bits, and the Host
-// header has to be this address: a name that another site has made one of 127.0.0.1 does not pass.
+// A script of any site can make the browser send requests to loopback, and other users of this host
+// can connect to it. So the path has 128 random bits, and the Host header has to be this address: a
+// name that another site has bound to 127.0.0.1 does not pass.
 #include "tools/report/live.h"
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ constexpr unsigned kMostConnections = 32, kIdleSeconds = 30;
 struct Answer {
   unsigned code = MHD_HTTP_OK;
   const char* type = "text/plain; charset=utf-8";
-  std::string text;
+  std::string text = {};
 };
 
 class Server {
@@ -37,7 +37,7 @@ class Server {
 
  private:
   static MHD_Result answer(void* self, MHD_Connection* connection, const char* url,
-                           const char* method, const char*, const char*, std::size_t*, void**);
+                           const char* method, const char*, const char*, std::size_t*, void** seen);
   Answer answer_to(std::string_view host, std::string_view method, std::string_view url) const;
 
   const LiveParts& parts_;
@@ -72,9 +72,11 @@ Status Server::start(int port) {
 
 Answer Server::answer_to(std::string_view host, std::string_view method,
                          std::string_view url) const {
-  const std::string port = ":" + std::to_string(port_);
+  // Browsers leave the usual port out.
+  const std::string port = port_ == 80 ? "" : ":" + std::to_string(port_);
   if (host != "127.0.0.1" + port && host != "localhost" + port)
-    return {.code = MHD_HTTP_FORBIDDEN, .text = "the page has another address\n"};
+    return {.code = MHD_HTTP_FORBIDDEN,
+            .text = "the page is at 127.0.0.1" + port + "; forward the same port number\n"};
   if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD)
     return {.code = MHD_HTTP_METHOD_NOT_ALLOWED, .text = "the page can only be read\n"};
   if (url == path_) return {.type = "text/html; charset=utf-8", .text = parts_.html};
@@ -84,13 +86,17 @@ Answer Server::answer_to(std::string_view host, std::string_view method,
 }
 
 MHD_Result Server::answer(void* self, MHD_Connection* connection, const char* url,
-                          const char* method, const char*, const char*, std::size_t*, void**) {
+                          const char* method, const char*, const char*, std::size_t*, void** seen) {
+  if (*seen == nullptr) {  // Only the head has come. To answer now would close the connection.
+    *seen = self;
+    return MHD_YES;
+  }
   const auto* const host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
-  Answer answer{.code = MHD_HTTP_INTERNAL_SERVER_ERROR, .text = "no memory for an answer\n"};
+  Answer answer{.code = MHD_HTTP_INTERNAL_SERVER_ERROR};
   try {
     answer = static_cast<const Server*>(self)->answer_to(host == nullptr ? "" : host, method, url);
   } catch (const std::exception&) {
-    // The answer says it. The library below is C, and must not see an exception.
+    // The code says it. The library below is C, and must not see an exception.
   }
   MHD_Response* const response = MHD_create_response_from_buffer(
       answer.text.size(), answer.text.data(), MHD_RESPMEM_MUST_COPY);
@@ -111,7 +117,10 @@ Status serve_live(const LiveParts& parts, int port,
                   const std::function<void(const std::string& address)>& announce) {
   sigset_t ends;
   sigemptyset(&ends);
-  for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, one);
+  for (const int one : {SIGINT, SIGTERM}) sigaddset(&ends, one);
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)  // As by nohup.
+    sigaddset(&ends, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   Server server(parts);
   TUTTI_RETURN_IF_ERROR(server.start(port));

@@ -2,7 +2,7 @@
 // text, never as markup.
 (() => {
   const box = document.getElementById("live"), seen = document.getElementById("seen");
-  const kEvery = 1000, kSlower = 3000;  // Milliseconds.
+  const kEvery = 1000, kSlower = 3000, kPatience = 10000;  // Milliseconds.
   const kDrawn = 64;                    // Ranks in a picture; of more, the first ones.
   const kKept = 120;                    // Rates in a curve.
   const kLong = 1;                      // Seconds of waiting that are worth a warning.
@@ -63,8 +63,15 @@
   const isBlocker = (comm, rank) => isHeldUp(comm) && rank.rank === comm.blocker;
   const kindOf = rank => rank.stopped ? "stopped" : rank.waits_for !== undefined ? "waits"
     : rank.in_call ? "calls" : "idle";
+  // Of many ranks the one that is to blame and those that wait one for another, then the lowest.
+  const drawnOf = comm => {
+    const first = new Set([comm.blocker, ...(comm.chain ?? [])]);
+    const weight = rank => (first.has(rank.rank) ? 0 : 1);
+    return [...comm.here].sort((a, b) => weight(a) - weight(b) || a.rank - b.rank).slice(0, kDrawn)
+      .sort((a, b) => a.rank - b.rank);
+  };
   const picture = comm => {
-    const ranks = comm.here.slice(0, kDrawn), radius = 100, size = Math.min(15, 240 / Math.max(ranks.length, 1));
+    const ranks = drawnOf(comm), radius = 100, size = Math.min(15, 240 / Math.max(ranks.length, 1));
     const places = new Map(ranks.map((rank, i) => {
       const turn = 2 * Math.PI * i / ranks.length - Math.PI / 2;
       return [rank.rank, { x: 130 + radius * Math.cos(turn), y: 130 + radius * Math.sin(turn) }];
@@ -90,7 +97,7 @@
     const legend = make("p", "legend", ...kinds.flatMap(([kind, words]) =>
       [make("span", "", make("span", "key " + kind), words), " "]));
     const rest = comm.here.length - ranks.length;
-    return make("div", "who", svg, legend, ...(rest > 0 ? [make("p", "soft", "and " + plural(rest, "more rank"))] : []));
+    return make("div", "drawn", svg, legend, ...(rest > 0 ? [make("p", "soft", "and " + plural(rest, "more rank"))] : []));
   };
 
   const curve = values => {
@@ -98,8 +105,8 @@
     const points = values.map((value, i) =>
       (wide * (i + kKept - values.length) / (kKept - 1)).toFixed(1) + "," + (high - 3 - (high - 6) * value / most).toFixed(1));
     return draw("svg", { viewBox: `0 0 ${wide} ${high}`, class: "curve", role: "img",
-                         "aria-label": "rate of the last two minutes" },
-      draw("title", {}, "the last two minutes; at most " + bytesText(most)),
+                         "aria-label": "rates, a second apart" },
+      draw("title", {}, "the last " + kKept + " looks, a second apart; at most " + bytesText(most)),
       draw("polyline", { points: points.join(" ") }));
   };
 
@@ -107,7 +114,7 @@
   const cell = (text, kind) => make("td", kind, text);
   const heads = (...names) => row("", ...names.map(name => make("th", name.endsWith("#") ? "number" : "", name.replace("#", ""))));
   const rankTable = comm => make("table", "ranks",
-    heads("rank#", "process", "call#", "which is", "state", "rate#", "moves#"),
+    heads("rank#", "process", "call#", "operation", "state", "call rate#", "data rate#"),
     ...comm.here.map(rank => row(isBlocker(comm, rank) ? "blocker" : "",
       cell(rank.rank, "number"), cell(rank.pid + " " + rank.program), cell(rank.call, "number"), cell(rank.what),
       cell(rank.state, "state " + kindOf(rank)), cell(rank.rates ? callsText(rank.rates.calls) : "", "number"),
@@ -129,7 +136,7 @@
     const head = (comm.job ? "job " + comm.job + ": " : "") + plural(comm.ranks, "rank") + " on " + comm.host + " by " +
       comm.transport + (comm.here.length < comm.ranks ? ", " + comm.here.length + " of them here" : "");
     const rates = make("p", "rates", comm.rates ? callsText(comm.rates.calls) + ", " +
-      bytesText(comm.rates.bytes) + " a rank" : "rates: in a second");
+      bytesText(comm.rates.bytes) + " a rank" : "Rates appear after one second.");
     const chain = (comm.chain ?? []).length > 2 ? [make("p", "soft", "chain of waits: " + comm.chain.join(" \u2192 "))] : [];
     const words = make("div", "words", rates, curve(comm.curve),
       make("p", isHeldUp(comm) ? "sentence" : "soft", comm.sentence ?? "No rank waits for another."), ...chain);
@@ -139,28 +146,35 @@
     return made;
   };
 
-  const show = answer => {
-    for (const comm of answer.communicators) addRates(comm, answer.at_ns);
+  // A reader that points at something, or has chosen text, sees it stay.
+  const isRead = () => box.querySelector("g:hover") !== null ||
+    (getSelection()?.isCollapsed === false && box.contains(getSelection().anchorNode));
+  let latest = null, asOf = "";
+  const show = () => {
+    if (latest === null || isRead()) return;
+    const answer = latest;
     const there = new Set(answer.communicators.map(comm => comm.communicator));
     for (const name of histories.keys()) if (!there.has(name)) histories.delete(name);
     box.replaceChildren(...answer.communicators.map(card));
-    if (there.size === 0) box.append(make("p", "", "No rank of this user runs on this host."));
+    if (there.size === 0) box.append(make("p", "", "No rank that can be seen here runs on this host."));
   };
   const look = async () => {
     let next = kEvery;
     try {
-      const answer = await fetch("status", { cache: "no-store" });
+      const answer = await fetch("status", { cache: "no-store", signal: AbortSignal.timeout(kPatience) });
       if (!answer.ok) throw new Error("status " + answer.status);
-      show(await answer.json());
-      seen.textContent = "As of " + new Date().toLocaleTimeString() + ".";
+      latest = await answer.json();
+      for (const comm of latest.communicators) addRates(comm, latest.at_ns);
+      asOf = "As of " + new Date().toLocaleTimeString() + ".";
+      seen.textContent = asOf;
       box.classList.remove("old");
     } catch {
-      seen.textContent = seen.textContent.replace(/\.?( tutti report --live.*)?$/, "") +
-        ". tutti report --live has ended, or does not answer.";
+      seen.textContent = asOf + " tutti report --live has ended, or does not answer.";
       box.classList.add("old");
       next = kSlower;
     }
     setTimeout(look, next);
+    show();
   };
   look();
 })();

@@ -215,7 +215,7 @@ Result<std::string> make_page(const Report& options) {
   return to_html(page, machine.graph);
 }
 
-/// What the ranks of this host do now, as page/live.js reads it.
+/// What the ranks of this host do now, as live.js reads it.
 std::string status_now(const std::vector<std::string>& only) {
   const Found found = find_tracks("/proc");
   std::vector<CommStatus> comms = find_waiting(found);

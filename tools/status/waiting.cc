@@ -35,7 +35,7 @@ RankStatus status_of(const FoundTrack& found, std::int64_t now_ns) {
     rank.awaited = rank.message->peer();
     rank.since_ns = rank.message->begin_ns;
   }
-  // It waits for none: what it waited for when it was stopped may long be there.
+  // A stopped rank waits for no rank: the rank that it waited for may have come since.
   if (found.stopped) rank.awaited = -1;
   return rank;
 }

@@ -47,8 +47,8 @@ struct CommStatus {
 
 /// One for each communicator, in the order in which they were made.
 std::vector<CommStatus> find_waiting(const Found& found);
-/// Keeps communicators of which any rank is wanted, by its process id or the name of its job: the
-/// others show which rank it waits for. `only` is empty: all.
+/// Keeps a communicator, with all its ranks, if the process id or job name of one of them is in
+/// `only`; if `only` is empty, keeps all.
 void keep_wanted(std::vector<CommStatus>& comms, const std::vector<std::string>& only);
 
 }  // namespace tutti::tools
