@@ -67,6 +67,13 @@ Error refused(std::string_view function, const std::string& what, Rank me = Rank
   return {Code::kInvalidArgument, fmt::format("{}: {}", function, what), me};
 }
 
+/// Over a network what others say may be anything.
+Error wrong_memory(int me, int rank, std::size_t size) {
+  return {Code::kMismatch,
+          fmt::format("window: rank {} describes its memory wrongly: {} bytes", rank, size),
+          Rank{me}, Rank{rank}};
+}
+
 }  // namespace
 
 struct Window::Parts {
@@ -119,7 +126,6 @@ struct Window::Parts {
   Status make(std::size_t own_bytes);
   Result<std::vector<Hello>> meet(Hello mine, Status so_far, const char* what);
   Status map(const std::vector<Hello>& all);
-  Error wrong_memory(int rank, std::size_t size) const;
   Status serve();
   /// Ok, or why `function` can't be called for that rank, or that part of its memory, or signal.
   Status check(std::string_view function, Rank peer) const;
@@ -171,13 +177,6 @@ Result<std::vector<Hello>> Window::Parts::meet(Hello mine, Status so_far, const 
                Rank{blamed}};
 }
 
-/// Over a network what others say may be anything.
-Error Window::Parts::wrong_memory(int rank, std::size_t size) const {
-  return {Code::kMismatch,
-          fmt::format("window: rank {} describes its memory wrongly: {} bytes", rank, size),
-          state().me, Rank{rank}};
-}
-
 Status Window::Parts::map(const std::vector<Hello>& all) {
   Endpoint& endpoint = state().executor->endpoint();
   const auto& identities = state().identities;
@@ -185,7 +184,7 @@ Status Window::Parts::map(const std::vector<Hello>& all) {
   fronts[static_cast<std::size_t>(me())] = static_cast<std::byte*>(memory.get());
   for (int rank = 0; rank < ranks(); ++rank) {
     const auto at = static_cast<std::size_t>(rank);
-    if (all[at].bytes > most_bytes()) return wrong_memory(rank, all[at].bytes);
+    if (all[at].bytes > most_bytes()) return wrong_memory(me(), rank, all[at].bytes);
     if (rank == me() || !endpoint.near(me(), rank)) continue;
     const std::size_t size = front_bytes + all[at].bytes;
     if (identities[at].process != identities[static_cast<std::size_t>(me())].process) {
@@ -196,7 +195,7 @@ Status Window::Parts::map(const std::vector<Hello>& all) {
     TUTTI_TRY(auto mapping, segments::fetch({.address = here, .rank = rank}, all[at].segment,
                                             Deadline::after(state().settings.timeout)));
     mapping.close_fd();
-    if (mapping.bytes() < size) return wrong_memory(rank, all[at].bytes);
+    if (mapping.bytes() < size) return wrong_memory(me(), rank, all[at].bytes);
     fronts[at] = mapping.data();
     mapped.push_back(std::move(mapping));
   }
