@@ -83,8 +83,8 @@ Status WindowService::start(std::vector<exec::Message> messages, std::shared_ptr
   started->messages = std::move(messages);
   // Before it is submitted: behind that, the work may be done, and would call this thread, which
   // has the mutex.
-  started->work->callbacks.push_back([self = shared_from_this(), keeps = std::move(keeps),
-                                      then = std::move(then)](const Status& outcome) {
+  started->work->callbacks.emplace_back([self = shared_from_this(), keeps = std::move(keeps),
+                                         then = std::move(then)](const Status& outcome) {
     const Lock lock(self->mutex_);
     if (self->over_) return;
     try {
