@@ -80,7 +80,9 @@ TUTTI_API tutti_result_t tutti_accumulate(tutti_window_t window, const void* dat
 /* Adds to the number there, at once also if several ranks do that; *before becomes what it was. The
  * sum wraps; with 0 it reads. `offset` is a multiple of 8. All that this rank has put to `to`
  * before is there, and what other ranks had put there before their call that made the number is
- * seen: a counter or a lock can hand on memory of that rank. */
+ * seen: a counter or a lock can hand on memory of that rank. A loop that waits for a number has no
+ * deadline, and nothing ends it when the rank that is to change the number dies: give the loop a
+ * limit of its own. */
 TUTTI_API tutti_result_t tutti_fetch_add(tutti_window_t window, int64_t value, int to,
                                          size_t offset, int64_t* before);
 

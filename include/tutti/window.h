@@ -69,7 +69,8 @@ class TUTTI_API Window {
   /// the sum wraps. With 0 it reads. `offset` is a multiple of 8. All that this rank has put to
   /// `to` before is there, and what other ranks had put there before their call that made the
   /// number is seen: a counter or a lock can hand on memory of that rank (MPI-4.0, 12.3.4,
-  /// MPI_Fetch_and_op).
+  /// MPI_Fetch_and_op). A loop that waits for a number has no deadline, and nothing ends it when
+  /// the rank that is to change the number dies: give the loop a limit of its own.
   Result<std::int64_t> fetch_add(std::int64_t value, Rank to, std::size_t offset);
   /// The number there becomes `value` if it is `expected`. Gives what it was before: `expected` if
   /// it was exchanged. Otherwise as fetch_add (MPI_Compare_and_swap).

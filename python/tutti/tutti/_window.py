@@ -114,7 +114,8 @@ class Window:
         """Adds to the int64 there, at once also if several ranks do that, and returns what it was before. The sum
         wraps; with 0 it reads. `offset` is a multiple of 8. All that this rank has put to `to` before is there, and
         what other ranks had put there before their call that made the number is seen: a counter or a lock can hand on
-        memory of that rank."""
+        memory of that rank. A loop that waits for a number has no deadline, and nothing ends it when the rank that is
+        to change the number dies: give the loop a limit of its own."""
         _prepare._rank("fetch_add", to, self._size, "to")
         added, start = _int64("fetch_add", "value", value), _number("fetch_add", "offset", offset)
         before = ctypes.c_int64()
