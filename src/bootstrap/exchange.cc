@@ -327,8 +327,10 @@ Error Exchange::too_late(const Missing& found, int awaited) {
   if (!found.ranks.empty())
     return tell_all(error(Code::kTimeout, describe(found) + waited, found.ranks.front()));
   if (me_ != 0 && found.searched < rank_count_)
-    return tell_all(error(Code::kTimeout, "a rank from " + std::to_string(found.searched) +
-                                              " on may not have come" + step_ + waited));
+    return tell_all(
+        error(Code::kTimeout, fmt::format("ranks below {0} have come{1}{2}; ranks from {0} "
+                                          "on were not looked for",
+                                          found.searched, step_, waited)));
   const std::string late = me_ == 0 ? "rank " + std::to_string(awaited) + " has come too late"
                                     : "rank 0 has not handed out what all ranks gave";
   return tell_all(error(Code::kTimeout, late + step_ + waited, awaited));

@@ -47,7 +47,7 @@ Result<std::vector<SetUp>> gather(Communicator& control, std::span<const std::by
     // Over a network what others say may be anything.
     auto message = bootstrap::wire::parse(theirs);
     if (!message || message->kind != bootstrap::wire::Kind::kFailed) {
-      return Error{Code::kMismatch, "rank " + std::to_string(rank) + " gives an error that is none",
+      return Error{Code::kMismatch, "rank " + std::to_string(rank) + " sent a malformed error",
                    control.rank(), Rank{static_cast<int>(rank)}};
     }
     message->error.peer = known_rank(message->error.peer, control.rank_count());

@@ -3,7 +3,7 @@
 (() => {
   const box = document.getElementById("live"), seen = document.getElementById("seen");
   const kEvery = 1000, kSlower = 3000, kPatience = 10000;  // Milliseconds.
-  const kDrawn = 64;                    // Ranks in a picture; of more, the first ones.
+  const kDrawn = 64;                    // Ranks in a picture: see drawnOf.
   const kKept = 120;                    // Rates in a curve.
   const kLong = 1;                      // Seconds of waiting that are worth a warning.
   const make = (name, kind, ...parts) => {

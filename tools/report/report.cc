@@ -269,7 +269,7 @@ void define_report(const perf::Command& app, int& exit_code) {
   command.add_option("--port", options->port, "Port of --live; default: any that is free")
       .check(perf::range(0, 65535))
       .needs(live);
-  command.add_option("--only", options->only, "Ranks that --live shows; again for each")
+  command.add_option("--only", options->only, "Show only these processes or jobs; again for each")
       .type_name("PID|JOB")
       .needs(live);
   command.footer(
@@ -281,7 +281,7 @@ void define_report(const perf::Command& app, int& exit_code) {
       "Examples:\n  tutti report\n  tutti report --from sick.tar.gz -o sick.html\n"
       "  all_reduce_perf --ranks 2 --bound -J sweep.json && tutti report --sweep sweep.json\n"
       "  tutti report --live            which rank waits for which, and rates\n"
-      "  tutti report --live --port 8080   then on a desk: ssh -L 8080:127.0.0.1:8080 HOST");
+      "  tutti report --live --port 8080   then on your machine: ssh -L 8080:127.0.0.1:8080 HOST");
   command.callback([options, &exit_code] { exit_code = exit_code_of(report(*options), "report"); });
 }
 
