@@ -16,6 +16,7 @@ using namespace tutti;
 using namespace tutti::fuzz;
 
 // Bits of a mark.
+constexpr std::uint16_t kAhead = 0xff03;  // As net/rails.cc has it.
 constexpr std::uint8_t kRail = 3, kSend = 4, kFull = 8, kBreak = 16, kRenew = 32, kLong = 64;
 
 /// A connection that delivers the frames it is given.
@@ -49,6 +50,7 @@ class Sink final : public net::FrameSink {
   }
   Status arrived(const net::FrameHeader& header) override {
     require(header.kind < 0xff00, "what rails say to each other gets through");
+    if (ahead) return require(!takes_turns(header), "a frame is ahead of its turn"), ok();
     require(header.order == count, "a frame out of order, or twice");
     ++count;
     if (!takes_turns(header)) return ok();
@@ -60,6 +62,7 @@ class Sink final : public net::FrameSink {
     return header.kind % 2 == 1 && header.bytes <= shared_.size();
   }
   bool full = false;
+  bool ahead = false;  // What comes does not keep the order.
   std::uint32_t count = 0;
 
  private:
@@ -120,6 +123,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if ((frame.mark & kBreak) != 0) attack.broken[rail] = true;
     attack.renews = (frame.mark & kRenew) != 0;
     sink.full = (frame.mark & kFull) != 0;
+    sink.ahead = frame.header.kind == kAhead;
     attack.next[rail] = &frame;
     // Each rail has its turn within four looks.
     for (int looks = 0; looks < 5; ++looks) {

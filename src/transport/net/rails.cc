@@ -13,8 +13,14 @@ namespace tutti::net {
 namespace {
 
 // Kinds of frames between rails themselves, which have no order. Other kinds are far below.
-enum Kind : std::uint16_t { kHeard = 0xff00, kLost, kAgain };
+enum Kind : std::uint16_t { kHeard = 0xff00, kLost, kAgain, kAhead };
 constexpr bool is_own(const FrameHeader& header) { return header.kind >= kHeard; }
+
+/// The frame that has come ahead: its kind is this one's channel.
+FrameHeader frame_in(FrameHeader ahead) {
+  ahead.kind = static_cast<std::uint16_t>(std::exchange(ahead.channel, 0));
+  return ahead;
+}
 
 // So many frames that nothing has gone back for are worth one. Well below what a sender keeps.
 constexpr std::uint32_t kWorthAdvertising = Carrier::kMostQueued / 4;
@@ -65,6 +71,17 @@ void Rails::send(FrameHeader header, std::span<const Piece> pieces) {
     frame.count = 1;
   }
   give(frame, pick(header.bytes));
+}
+
+bool Rails::send_ahead(FrameHeader header, Piece payload) {
+  TUTTI_CHECK(!is_own(header) && header.channel == 0 && header.bytes == payload.size());
+  Rail& to = rails_[first_];
+  if (unsettled_ == 0 || to.carrier->pending() >= kMostQueued) return false;
+  ++to.given;
+  header.channel = std::exchange(header.kind, kAhead);
+  header.acked = advertise();
+  to.carrier->send(header, std::span(&payload, 1));
+  return true;
 }
 
 /// The count that the next frame acknowledges.
@@ -214,6 +231,13 @@ Status Rails::check_order(const FrameHeader& header) const {
 }
 
 Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameSink& sink) {
+  if (header.kind == kAhead) {
+    const FrameHeader frame = frame_in(header);
+    const bool known = header.channel != 0 && header.channel < kHeard;
+    // Those that take turns need their order.
+    if (!known || sink.takes_turns(frame)) return corrupt("such a frame does not go ahead");
+    return sink.place(frame);
+  }
   if (is_own(header)) {
     if (header.bytes != 0) return corrupt("what rails say to each other has no payload");
     return std::optional(&nothing_);
@@ -228,6 +252,7 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
 
 Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail) {
   TUTTI_RETURN_IF_ERROR(acknowledge(header.acked));
+  if (header.kind == kAhead) return sink.arrived(frame_in(header));
   if (is_own(header)) return take_own(header, rail);
   TUTTI_RETURN_IF_ERROR(check_order(header));
   if (header.order != expected_) {

@@ -16,7 +16,7 @@
 // its acknowledgement (kAgain). Then all unacknowledged frames of the lost rail are sent again,
 // before anything new. So no frame arrives twice. A device may write late; nothing of a lost rail
 // is written into memory that has been used again. A frame that had come in part is placed once
-// more, from its beginning.
+// more, from its beginning. An abort does not wait for an answer that may never come (kAhead).
 //
 // Once both have answered, a lost rail may be taken again, if somebody makes its carrier anew
 // (Renewal). Both count how often that happened, so that frames of an earlier time are known as
@@ -69,6 +69,7 @@ class Rails final : public Carrier {
 
   void send(FrameHeader header, std::span<const Piece> pieces) override;
   using Carrier::send;
+  bool send_ahead(FrameHeader header, Piece payload) override;
   Result<bool> progress(FrameSink& sink) override;
   Result<bool> flush() override;
   bool any_memory() const override {

@@ -305,13 +305,17 @@ bool Replicator::Peer::exchange(bool look) {
 }
 
 void Replicator::Peer::say_abort(const Error& error) {
-  if (failure || carrier_.held() >= Carrier::kMostQueued - 1) return;
+  if (failure) return;
   abort_out_.code = static_cast<std::int32_t>(error.code);
   abort_out_.rank = error.rank.value;
   abort_out_.peer = error.peer.value;
   const std::size_t length = std::min(error.what.size(), abort_out_.text.size() - 1);
   std::memcpy(abort_out_.text.data(), error.what.data(), length);
-  queue({.bytes = sizeof(AbortImage), .kind = kAbort}, std::as_bytes(std::span(&abort_out_, 1)));
+  const FrameHeader header{.bytes = sizeof(AbortImage), .kind = kAbort};
+  const auto payload = std::as_bytes(std::span(&abort_out_, 1));
+  // The peer needs none of the data that wait for its answer: the call has ended.
+  if (carrier_.send_ahead(header, payload) || carrier_.held() >= Carrier::kMostQueued - 1) return;
+  queue(header, std::span(&payload, 1));
 }
 
 void Replicator::Peer::say_left(std::uint64_t left) {

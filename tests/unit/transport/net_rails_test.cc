@@ -153,6 +153,51 @@ TEST_CASE("once no rail is left, its error is one") {
   CHECK(a->alive() == 0);
 }
 
+/// Notes the kinds of the frames that come.
+class Kinds final : public FrameSink {
+ public:
+  Result<std::optional<std::byte*>> place(const FrameHeader& header) override {
+    memory_.resize(header.bytes + 1);
+    return std::optional(memory_.data());
+  }
+  bool takes_turns(const FrameHeader& header) const override { return header.kind == 7; }
+  Status arrived(const FrameHeader& header) override {
+    kinds.push_back(header.kind);
+    last = {memory_.begin(), memory_.begin() + header.bytes};
+    return ok();
+  }
+  std::vector<int> kinds;
+  std::vector<std::byte> last;
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
+TEST_CASE("what goes ahead does not wait until the peer has answered that a rail is lost") {
+  Pair pair = connect(2);
+  std::vector<Stream*> ends;
+  const auto a = rails_of(std::move(pair.ends[0]), 0, &ends);
+  const auto b = rails_of(std::move(pair.ends[1]), 0);
+  Kinds to_a, to_b;
+  const std::vector<std::byte> payload(100, std::byte{42});
+  const FrameHeader header{.bytes = 100, .kind = 3};
+  CHECK_FALSE(a->send_ahead(header, payload));  // Nothing waits.
+  reset(*ends[0]);
+  while (a->alive() == 2) REQUIRE(a->progress(to_a));
+  a->send({.bytes = 100, .kind = 2}, payload);
+  CHECK(a->send_ahead(header, payload));
+  // Here nothing is heard any more, as after a call that failed.
+  REQUIRE(a->flush());
+  while (to_b.kinds.empty()) REQUIRE(b->progress(to_b));
+  CHECK(to_b.kinds == std::vector{3});
+  CHECK(to_b.last == payload);
+  while (to_b.kinds.size() < 2) {
+    REQUIRE(a->progress(to_a));
+    REQUIRE(b->progress(to_b));
+  }
+  CHECK(to_b.kinds == std::vector{3, 2});
+}
+
 TEST_CASE("frames that no rails send are refused") {
   const auto said = [](const FrameHeader& header, int times, int rails = 2) {
     Pair pair = connect(rails);
@@ -176,6 +221,9 @@ TEST_CASE("frames that no rails send are refused") {
         std::string::npos);
   CHECK(said({.kind = 0xff02, .channel = 1, .position = 1}, 1).find("stream is corrupt") !=
         std::string::npos);
+  for (const std::uint32_t kind : {0U, 0xff00U, 0x10001U})
+    CHECK(said({.kind = 0xff03, .channel = kind}, 1).find("does not go ahead") !=
+          std::string::npos);
 }
 
 }  // namespace
