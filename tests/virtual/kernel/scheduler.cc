@@ -25,15 +25,16 @@ constexpr long kDriverLooksNs = 50'000'000;
 
 // Most points of a long run are waiting: spins and naps. On a slower machine there are fewer.
 constexpr std::uint64_t kManyPoints = 8'000;
+constexpr int kManyRanks = 16;
 constexpr Time kMoreSlack = 40 * kMilli, kMostSlack = 400 * kMilli;
 // A rank that naps some times between two calls must not be late by itself.
 constexpr Time kNapsInDeadline = 10;
 
 /// How many times as slow as at its start the run is now. A rank looks for dead ones once nothing
 /// has come for some 400 polls. On a slower machine other ranks send within each 400 polls, so that
-/// a rank would never look.
+/// a rank would never look. Many ranks have as many points in a call as few have in a long run.
 Time slowness() {
-  if (world->points < kManyPoints) return 1;
+  if (world->points < kManyPoints || world->parameters.ranks > kManyRanks) return 1;
   return world->points < 3 * kManyPoints ? 8 : 32;
 }
 
