@@ -56,10 +56,11 @@ class RankRun {
       if (make(*comm, calls[i], static_cast<int>(i))) continue;
       // This rank stops, and others miss it in calls on what has not failed.
       const bool own = makes_communicator(calls[i]);
+      const CallReport& last = report_.calls[report_.call_count - 1];
+      // What makes a communicator leaves it before it returns, if another step has failed.
       if (calls[i].on_part || own)
-        report_.stopped_at =
-            std::min(report_.stopped_at, report_.calls[report_.call_count - 1].end);
-      const bool on_part = own || report_.calls[report_.call_count - 1].part != 0;
+        report_.stopped_at = std::min(report_.stopped_at, own ? last.begin : last.end);
+      const bool on_part = own || last.part != 0;
       // A failure ends one communicator: ranks that wait on the other are told.
       if (run_.recovers && !on_part && part_) part_->revoke("the communicator of all has failed");
       if (run_.recovers) recover(*comm, on_part, me_, report_.recovery);
