@@ -1,7 +1,8 @@
 #include "backend.h"
 
 #include <algorithm>
-#include <thread>
+#include <cstdio>
+#include <random>
 
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
@@ -9,7 +10,6 @@
 #include "completions.h"
 #include "errors.h"
 #include "operations.h"
-#include "store_rendezvous.h"
 
 namespace tutti::python {
 namespace {
@@ -26,41 +26,39 @@ c10d::ErrorType error_type(Code code) {
   }
 }
 
+/// By the rank with which the group is made, and a number of its own: a process that takes the
+/// place of another has another one.
+std::string make_handle(int rank) {
+  std::random_device random;
+  char number[20];
+  std::snprintf(number, sizeof(number), ":%08x%08x", random(), random());
+  return kHandlePrefix + std::to_string(rank) + number;
+}
+
 }  // namespace
 
 TorchBackend::Ptr<TorchBackend> TorchBackend::create(const Ptr<c10d::Store>& store, int rank,
                                                      int size, const Ptr<Options>& options) {
-  const std::string what =
-      "making process group '" + options->group_name + "' of " + std::to_string(size) + " ranks";
-  auto settings = Settings::from_environment();
-  if (!settings) raise(what, settings.error());
-  settings->timeout = options->timeout;
+  auto backend = create_apart(store, rank, size, options);
   StoreRendezvous rendezvous(store, rank);
-  auto collectives = Communicator::create(rendezvous, Rank{rank}, size, *settings, "collectives");
-  if (!collectives) raise(what, collectives.error());
-  auto messages = Communicator::create(rendezvous, Rank{rank}, size, *settings, "messages");
-  if (!messages) raise(what, messages.error());
-  // Rank 0's process may have torch's store, and may end after its calls. Before that, all ranks
-  // must have read the store.
-  if (const auto met = messages->barrier(); !met) raise(what, met.error());
-  return Ptr<TorchBackend>::unsafe_steal_from_new(new TorchBackend(
-      store, rendezvous.prefix(), *std::move(collectives), *std::move(messages), options));
+  backend->join(rendezvous, "making process group '" + options->group_name + "' of " +
+                                std::to_string(size) + " ranks");
+  return backend;
 }
 
-TorchBackend::TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communicator collectives,
-                           Communicator messages, const Ptr<Options>& options)
-    : LikeGloo(collectives.rank().value, collectives.rank_count(), options),
+TorchBackend::Ptr<TorchBackend> TorchBackend::create_apart(const Ptr<c10d::Store>& store, int rank,
+                                                           int size, const Ptr<Options>& options) {
+  return Ptr<TorchBackend>::unsafe_steal_from_new(new TorchBackend(store, rank, size, options));
+}
+
+TorchBackend::TorchBackend(Ptr<c10d::Store> store, int rank, int size, const Ptr<Options>& options)
+    : LikeGloo(rank, size, options),
       store_(std::move(store)),
       stands_in_(options->backend == "gloo"),
       longest_(options->timeout),
       timeout_(options->timeout),
-      messages_(std::make_shared<Messages>(std::move(messages))),
-      collectives_(std::make_shared<Communicator>(std::move(collectives))),
       shared_(new Shared{.group = options->group_name}),
-      prefix_(std::move(prefix)),
-      devices_(std::make_shared<Devices>(
-          Devices::Group{store_, prefix_, Rank{rank_}, size_, options->timeout, options->group_name,
-                         [shared = shared_](Code code) { shared->note(code); }})) {
+      handle_(make_handle(rank)) {
   init();
 }
 
@@ -79,23 +77,21 @@ void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
 void TorchBackend::Shared::note(Code code) { error = error_type(code); }
 
 c10d::ErrorType TorchBackend::getError() {
-  if (const Status status = devices_->check(); !status) shared_->note(status.error().code);
+  const auto devices = members().devices;
+  if (const Status status = devices ? devices->check() : ok(); !status)
+    shared_->note(status.error().code);
   return shared_->error;
 }
 
-std::shared_ptr<Communicator> TorchBackend::communicator() {
-  const std::lock_guard lock(mutex_);
-  return collectives_;
-}
-
 std::string TorchBackend::describe() {
-  const auto communicator = this->communicator();
-  return communicator ? communicator->describe() + devices_->describe() : "shut down\n";
+  const Members now = members();
+  if (now.collectives == nullptr) return no_ranks().what + "\n";
+  return now.collectives->describe() + now.devices->describe();
 }
 
 Counters TorchBackend::counters() {
   const auto communicator = this->communicator();
-  TORCH_CHECK_WITH(DistBackendError, communicator, "this group is shut down");
+  if (communicator == nullptr) raise("group '" + shared_->group + "'", no_ranks());
   const auto counters = communicator->counters();
   TORCH_CHECK_WITH(DistBackendError, counters, counters.error().to_string());
   return *counters;
@@ -103,7 +99,7 @@ Counters TorchBackend::counters() {
 
 std::string TorchBackend::flight_record() {
   const auto communicator = this->communicator();
-  TORCH_CHECK_WITH(DistBackendError, communicator, "this group is shut down");
+  if (communicator == nullptr) raise("group '" + shared_->group + "'", no_ranks());
   auto record = communicator->flight_record();
   TORCH_CHECK_WITH(DistBackendError, record, record.error().to_string());
   return *std::move(record);
@@ -137,7 +133,7 @@ void TorchBackend::limit(const Ptr<TorchWork>& work, std::chrono::milliseconds t
   if (timeout >= longest_) return;
   const std::string what = describe(work->name(), work->getSequencenumber(), *shared_);
   const auto end = [weak = c10::weak_intrusive_ptr<TorchWork>(work), what, timeout,
-                    communicator = std::weak_ptr(communicator()), messages = messages_] {
+                    communicator = std::weak_ptr(communicator()), messages = members().messages] {
     const auto late = weak.lock();
     if (!late || late->isCompleted()) return;
     const std::string reason =
@@ -154,8 +150,7 @@ TorchBackend::WorkPtr TorchBackend::issue(const JobPtr& job, bool async) {
   job->shared = shared_;
   job->number = number_++;
   if (communicator == nullptr)
-    raise(describe(job->operation.name, job->number, *shared_),
-          {Code::kAborted, "the process group was shut down", Rank{rank_}});
+    raise(describe(job->operation.name, job->number, *shared_), no_ranks());
   if (const auto device = device_of(*job)) return issue_on_device(job, *device, async);
   bool joined = false;
   const auto make_work = [&] {
@@ -199,8 +194,7 @@ void TorchBackend::run(const Operation& operation,
   const std::lock_guard order(issue_);
   const auto communicator = this->communicator();
   const std::string what = describe(operation.name, number_++, *shared_);
-  if (communicator == nullptr)
-    raise(what, {Code::kAborted, "the process group was shut down", Rank{rank_}});
+  if (communicator == nullptr) raise(what, no_ranks());
   if (const Status status = call(*communicator); !status) {
     shared_->note(status.error().code);
     raise(what, status.error());
@@ -262,15 +256,16 @@ TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors&
   if (!tensor.device().is_cpu())
     return message_on_device({operation, tensor, peer, sends, number_++});
   const bool in_a_row = lies_in_a_row(tensor);
+  const auto messages = this->messages();
   const auto work = make_work(operation, tensors, sends ? Tensors{} : tensors, number_++);
   limit(work, limit());
   join(work);
   if (sends) {
-    messages_->send(in_a_row ? tensor : tensor.contiguous(), peer, tag, work);
+    messages->send(in_a_row ? tensor : tensor.contiguous(), peer, tag, work);
     return work;
   }
   if (in_a_row) {
-    messages_->recv(tensor, peer, tag, work);
+    messages->recv(tensor, peer, tag, work);
     return work;
   }
   const at::Tensor copy = at::empty(tensor.sizes(), tensor.options());
@@ -288,7 +283,7 @@ TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors&
       work->complete();
     });
   });
-  messages_->recv(copy, peer, tag, inner);
+  messages->recv(copy, peer, tag, inner);
   return work;
 }
 
@@ -356,7 +351,7 @@ void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   const auto limit =
       options.timeout == c10d::kUnsetTimeout ? this->limit() : bounded(options.timeout);
   const auto end = std::chrono::steady_clock::now() + limit;
-  const std::string key = prefix_ + "monitored/" + std::to_string(monitored_++) + "/";
+  const std::string key = members().prefix + "monitored/" + std::to_string(monitored_++) + "/";
   const auto came = [&](const std::string& name) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         end - std::chrono::steady_clock::now());
@@ -411,30 +406,19 @@ TorchBackend::Ptr<c10d::Backend> TorchBackend::split(const Ptr<c10d::Store>& sto
 
 void TorchBackend::abort() {
   const std::string reason = "rank " + std::to_string(rank_) + " aborted the process group";
-  if (const auto communicator = this->communicator()) communicator->abort(reason);
-  messages_->abort(reason);
-  devices_->abort(reason);
+  const Members now = members();
+  if (now.collectives) now.collectives->abort(reason);
+  if (now.messages) now.messages->abort(reason);
+  if (now.devices) now.devices->abort(reason);
 }
 
 void TorchBackend::shutdown() {
-  std::shared_ptr<Communicator> communicator;
   {
     const std::lock_guard lock(mutex_);
-    communicator.swap(collectives_);
+    shut_down_ = true;
   }
-  if (communicator == nullptr) return;
-  const auto end = std::chrono::steady_clock::now() + kGoodbye;
-  while ((shared_->under_way != 0 || messages_->busy()) && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const std::string reason =
-      "rank " + std::to_string(rank_) + " shut the process group down while this was under way";
-  devices_->shutdown(end, reason);
-  if (shared_->under_way != 0 || messages_->busy()) {
-    communicator->abort(reason);
-    messages_->abort(reason);
-  }
-  communicator.reset();
-  messages_->close();
+  end_members(kGoodbye, "rank " + std::to_string(rank_) +
+                            " shut the process group down while this was under way");
 }
 
 }  // namespace tutti::python

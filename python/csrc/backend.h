@@ -18,6 +18,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,15 @@
 #include "devices/devices.h"
 #include "like_gloo.h"
 #include "messages.h"
+#include "store_rendezvous.h"
 #include "tensors.h"
 #include "tutti/communicator.h"
 #include "work.h"
 
 namespace tutti::python {
+
+/// How a process is called when ranks are listed (TorchBackend::get_reconfigure_handle).
+inline constexpr const char* kHandlePrefix = "tutti:";
 
 class TorchBackend : public LikeGloo {
  public:
@@ -43,6 +48,9 @@ class TorchBackend : public LikeGloo {
   /// ranks that did not come within the options' time limit.
   static Ptr<TorchBackend> create(const Ptr<c10d::Store>& store, int rank, int size,
                                   const Ptr<Options>& options);
+  /// Joins nobody yet: `reconfigure` says which ranks there are.
+  static Ptr<TorchBackend> create_apart(const Ptr<c10d::Store>& store, int rank, int size,
+                                        const Ptr<Options>& options);
   ~TorchBackend() override;
 
   const std::string getBackendName() const override { return options_->backend; }
@@ -117,6 +125,17 @@ class TorchBackend : public LikeGloo {
   std::vector<int> lost_ranks(const std::vector<int>& exclude);
   /// Ends all calls of the group on all ranks, which are to shrink. Any thread.
   void revoke(const std::string& reason);
+#ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch 2.14 and newer.
+  bool supportsReconfigure() const override { return true; }
+  /// Names this process among the group's. It stays the same.
+  c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
+  /// Leaves the ranks of before, ends what is under way with them, and joins those that the handles
+  /// name, which meet at the group's store. A list orders them; a set is ordered by the ranks that
+  /// they were made with. Over when it returns. A RuntimeError if the handles make no sense or the
+  /// uuid was used before; a DistBackendError if a rank does not come within the time limit: then
+  /// the group has no ranks until the next one.
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
 
   /// Averages a tensor of float32 over all ranks, as the wire says (tutti/wire.h). A RuntimeError
   /// if there is no wire of that name.
@@ -171,8 +190,17 @@ class TorchBackend : public LikeGloo {
     std::vector<Ptr<DeviceWork>> on_devices;
     std::vector<DeviceMessage> messages;
   };
-  TorchBackend(Ptr<c10d::Store> store, std::string prefix, Communicator collectives,
-               Communicator messages, const Ptr<Options>& options);
+  /// The ranks that there are now, and the ways to them.
+  struct Members {
+    std::shared_ptr<Communicator> collectives;  // Null before there are any, and after they ended.
+    std::shared_ptr<Messages> messages;
+    std::shared_ptr<Devices> devices;
+    std::string prefix;  // Begins their keys in the store.
+  };
+  TorchBackend(Ptr<c10d::Store> store, int rank, int size, const Ptr<Options>& options);
+  void join(StoreRendezvous& rendezvous, const std::string& what);
+  void set_members(std::string prefix, Communicator collectives, Communicator messages);
+  void end_members(std::chrono::milliseconds patience, const std::string& reason);
 
   JobPtr make_job(const Operation& operation, std::chrono::milliseconds timeout) const;
   /// Null if the job is over and nobody needs to know more than that: torch's functions take that
@@ -210,7 +238,12 @@ class TorchBackend : public LikeGloo {
                                    const Error& error);
 
   static std::string describe(const char* name, std::uint64_t number, const Shared& shared);
+  Members members();
   std::shared_ptr<Communicator> communicator();
+  // Those below throw if there are no ranks yet.
+  std::shared_ptr<Messages> messages();
+  std::shared_ptr<Devices> devices();
+  Error no_ranks();
   std::shared_ptr<Communicator> to_recover(const char* function);
 
   // The parts that jobs are made of (collectives.cc).
@@ -238,16 +271,16 @@ class TorchBackend : public LikeGloo {
   const std::chrono::milliseconds longest_;  // The group's limit, which its communicators have.
   // The limit of operations that name none. relaxed: no other memory depends on it.
   std::atomic<std::chrono::milliseconds> timeout_;
-  std::shared_ptr<Messages> messages_;
   std::mutex issue_;  // Orders calls of collectives.
-  std::mutex mutex_;  // Guards the pointer below, and coalesced_.
-  std::shared_ptr<Communicator> collectives_;
+  std::mutex mutex_;  // Guards the next three.
+  Members members_;
+  bool shut_down_ = false;
   std::optional<Coalesced> coalesced_;  // While calls are being joined.
   std::atomic<std::uint64_t> number_{0};
   std::atomic<std::uint64_t> monitored_{0};
   std::shared_ptr<Shared> shared_;
-  const std::string prefix_;  // Begins this group's keys in the store.
-  const std::shared_ptr<Devices> devices_;
+  const std::string handle_;
+  std::set<std::int64_t> uuids_;  // That reconfigure was called with; guarded by issue_.
 };
 
 }  // namespace tutti::python

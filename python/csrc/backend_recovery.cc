@@ -37,17 +37,16 @@ Status make_extras(Communicator& shrunk, Extras& made) {
 
 std::shared_ptr<Communicator> TorchBackend::to_recover(const char* function) {
   auto communicator = this->communicator();
-  if (communicator == nullptr) {
-    raise(std::string(function) + " of group '" + shared_->group + "'",
-          {Code::kAborted, "the process group was shut down", Rank{rank_}});
-  }
+  if (communicator == nullptr)
+    raise(std::string(function) + " of group '" + shared_->group + "'", no_ranks());
   return communicator;
 }
 
 void TorchBackend::revoke(const std::string& reason) {
   to_recover("revoke")->revoke(reason);
-  messages_->abort(reason);
-  devices_->abort(reason);
+  const Members now = members();
+  now.messages->abort(reason);
+  now.devices->abort(reason);
 }
 
 std::vector<int> TorchBackend::lost_ranks(const std::vector<int>& exclude) {
@@ -100,9 +99,11 @@ TorchBackend::Ptr<c10d::Backend> TorchBackend::shrink(
     if (at < options_->global_ranks_in_group.size())
       own->global_ranks_in_group.push_back(options_->global_ranks_in_group[at]);
   }
-  return Ptr<c10d::Backend>(Ptr<TorchBackend>::unsafe_steal_from_new(
-      new TorchBackend(store_, prefix_ + "shrunk." + std::to_string(extras.number) + "/",
-                       std::move(shrunk->communicator), *std::move(extras.messages), own)));
+  const Communicator& joined = shrunk->communicator;
+  auto backend = create_apart(store_, joined.rank().value, joined.rank_count(), own);
+  backend->set_members(members().prefix + "shrunk." + std::to_string(extras.number) + "/",
+                       std::move(shrunk->communicator), *std::move(extras.messages));
+  return backend;
 }
 
 }  // namespace tutti::python

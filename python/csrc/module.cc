@@ -51,14 +51,15 @@ using tutti::python::TorchBackend;
 
 Held<TorchBackend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                           std::chrono::milliseconds timeout, const std::string& name,
-                          const std::string& group,
-                          const std::vector<std::uint64_t>& global_ranks) {
+                          const std::string& group, const std::vector<std::uint64_t>& global_ranks,
+                          bool apart) {
   // Not by a call guard: arguments must be let go with the interpreter's lock held.
   const py::gil_scoped_release release;
   auto options = c10::make_intrusive<TorchBackend::Options>(name, timeout);
   options->group_name = group;
   options->global_ranks_in_group = global_ranks;
-  return TorchBackend::create(store, rank, size, options);
+  return apart ? TorchBackend::create_apart(store, rank, size, options)
+               : TorchBackend::create(store, rank, size, options);
 }
 
 double seconds(std::chrono::nanoseconds time) {
@@ -104,7 +105,8 @@ PYBIND11_MODULE(_C, module) {
   module.attr("like_gloo") = TUTTI_LIKE_GLOO != 0;    // See like_gloo.h.
   py::module_::import("torch._C._distributed_c10d");  // The base class is registered there.
   module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
-             py::arg("timeout"), py::arg("name"), py::arg("group"), py::arg("global_ranks"));
+             py::arg("timeout"), py::arg("name"), py::arg("group"), py::arg("global_ranks"),
+             py::arg("apart") = false);
   py::class_<TorchBackend, c10d::Backend, Held<TorchBackend>>(module, "ProcessGroupTutti")
       .def_property_readonly("options", &TorchBackend::getBackendOptions)
       // What torch's _set_pg_timeout calls of gloo's.

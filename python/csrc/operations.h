@@ -28,6 +28,7 @@ TUTTI_OPERATION(kRecv, RECV, "recv");
 TUTTI_OPERATION_(kRecvAny, RECVANYSOURCE, "recv", "recvAnySource");
 TUTTI_OPERATION(kCompressed, ALLREDUCE, "compressed_average");
 TUTTI_OPERATION(kCoalesced, COALESCED, "coalesced");
+TUTTI_OPERATION(kReconfigure, UNKNOWN, "reconfigure");
 #undef TUTTI_OPERATION
 #undef TUTTI_OPERATION_
 

@@ -23,6 +23,7 @@ def _child(rank, world, body, backend, path, limit, pipe):
         if backend is None:
             answer = body(rank, world)
         else:
+            os.environ["LOCAL_RANK"] = str(rank)  # From torch 2.15 on that is the device for NCCL.
             dist.init_process_group(backend, store=dist.FileStore(path, world), rank=rank,
                                     world_size=world, timeout=timedelta(seconds=limit))
             answer = body(rank, world)

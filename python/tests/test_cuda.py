@@ -4,6 +4,8 @@ On GPUs as they are, or on simulated ones by `scripts/torch cuda`. There torch's
 run: tensors are made on the CPU and copied, and results are looked at there.
 """
 import ctypes
+import os
+import signal
 import time
 from datetime import timedelta
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import tutti_torch
 from harness import run, same
 
 RANKS = 2
@@ -344,3 +347,51 @@ def test_a_limit_of_one_operation_and_abort():
         with pytest.raises(dist.DistBackendError, match="rank 0 aborted"):
             work.wait(timedelta(seconds=20))
     run(RANKS, body, limit=60)
+
+
+def sum_on_device(rank, value):
+    tensor = on_device(rank, torch.full((5000,), float(value)))
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    return float(tensor.cpu()[0])
+
+
+def loses(rank, victim):
+    """The victim ends in the middle of a job, and its peers' calls fail with its name."""
+    assert sum_on_device(rank, 1 << rank) == 7
+    if rank == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    tensor = on_device(rank, torch.ones(5000))
+    with pytest.raises(dist.DistBackendError, match=f"rank {victim}"):
+        for _ in range(3):
+            dist.all_reduce(tensor, async_op=True).wait(timedelta(seconds=20))
+    torch.cuda.synchronize()
+
+
+three_devices = pytest.mark.skipif(torch.cuda.device_count() < 3, reason="needs 3 GPUs")
+
+
+@three_devices
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_the_others_go_on_without_a_rank(victim):
+    def body(rank, world):
+        loses(rank, victim)
+        tutti_torch.shrink_group()
+        assert (dist.get_rank(), dist.get_world_size()) == (rank - (rank > victim), 2)
+        assert sum_on_device(rank, 1 << rank) == 7 - (1 << victim)
+    run(3, body, dies=[victim])
+
+
+@three_devices
+@pytest.mark.skipif(not hasattr(dist, "_reconfigure"), reason="torch 2.14 and newer")
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_ranks_change_with_their_devices(victim):
+    def body(rank, world):
+        handles = [None] * world
+        dist.all_gather_object(handles, dist._get_reconfigure_handle())
+        loses(rank, victim)
+        left = [r for r in (2, 1, 0) if r != victim]
+        dist._reconfigure(1, [handles[r] for r in left]).wait()
+        assert (dist.get_rank(), dist.get_world_size()) == (left.index(rank), 2)
+        assert sum_on_device(rank, 1 << rank) == 7 - (1 << victim)
+    run(3, body, dies=[victim])

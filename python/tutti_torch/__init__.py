@@ -18,7 +18,8 @@ def _create(options, pg_options=None, name=_NAME):
         timeout = pg_options._timeout
     return _extension().create(options.store, options.group_rank, options.group_size, timeout, name,
                                str(options.group_id),
-                               [int(rank) for rank in options.global_ranks_in_group])
+                               [int(rank) for rank in options.global_ranks_in_group],
+                               apart=getattr(options, "enable_reconfigure", False))  # torch 2.14.
 
 
 def _extension():

@@ -58,11 +58,10 @@ def _make(original):
     class ProcessGroupGloo(metaclass=Meta):
         def __new__(cls, store, rank, size, timeout=datetime.timedelta(minutes=30), options=None,
                     enable_reconfigure=False):  # 2.14 and newer ask for it.
-            if enable_reconfigure:
-                raise RuntimeError("tutti: a group can't be reconfigured; make another")
             # gloo's class takes its options in the place of the limit as well. Devices and threads
             # in them are ignored; TUTTI_NET_INTERFACES chooses networks.
             timeout = getattr(timeout if options is None else options, "_timeout", timeout)
-            return _extension().create(store, rank, size, timeout, "gloo", "", list(range(size)))
+            return _extension().create(store, rank, size, timeout, "gloo", "", list(range(size)),
+                                       apart=enable_reconfigure)
 
     return ProcessGroupGloo

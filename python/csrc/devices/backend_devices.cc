@@ -66,9 +66,9 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::end_on_device(const DeviceCall& call
   if (captured) end.kept = link->keep(std::move(tensors));
   auto work = make_device_work(call.operation, call.inputs, call.outputs, call.number, {end});
   if (!captured)
-    devices_->hold(work, std::move(tensors),
-                   call.limit < longest_ ? std::chrono::steady_clock::now() + call.limit
-                                         : Devices::Time::max());
+    devices()->hold(work, std::move(tensors),
+                    call.limit < longest_ ? std::chrono::steady_clock::now() + call.limit
+                                          : Devices::Time::max());
   return work;
 }
 
@@ -86,7 +86,7 @@ TorchBackend::WorkPtr TorchBackend::issue_on_device(const JobPtr& job, c10::Devi
     const std::lock_guard lock(mutex_);
     joined = coalesced_.has_value();
   }
-  const Devices::LinkPtr link = devices_->all(device);
+  const Devices::LinkPtr link = devices()->all(device);
   const c10::Stream current = current_stream(device);
   const bool own = async || joined;
   const c10::Stream stream = own ? link->stream() : current;
@@ -139,7 +139,7 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::start_on_device(const DeviceMessage&
   if (communicator() == nullptr)
     fail_on_device(message.operation, message.number,
                    {Code::kAborted, "the process group was shut down", Rank{rank_}});
-  const auto link = devices_->pair(message.peer, message.sends, tensor.device());
+  const auto link = devices()->pair(message.peer, message.sends, tensor.device());
   const c10::Stream& stream = link->stream();
   const c10::NoGradGuard no_grad;
   at::Tensor row = tensor;
@@ -170,8 +170,8 @@ TorchBackend::WorkPtr TorchBackend::end_coalescing_on_devices(const Coalesced& c
   std::vector<const DeviceMessage*> messages;
   for (const DeviceMessage& message : coalesced.messages) messages.push_back(&message);
   std::stable_sort(messages.begin(), messages.end(),
-                   [this](const DeviceMessage* one, const DeviceMessage* other) {
-                     return devices_->before(one->peer, other->peer);
+                   [devices = devices()](const DeviceMessage* one, const DeviceMessage* other) {
+                     return devices->before(one->peer, other->peer);
                    });
   auto works = coalesced.on_devices;
   for (const DeviceMessage* message : messages) works.push_back(start_on_device(*message));
@@ -187,7 +187,7 @@ TorchBackend::WorkPtr TorchBackend::end_coalescing_on_devices(const Coalesced& c
 
 void TorchBackend::eagerConnectSingleDevice(at::Device device) {
   const std::lock_guard order(issue_);
-  if (!device.is_cpu()) devices_->all(device);
+  if (!device.is_cpu()) devices()->all(device);
 }
 
 }  // namespace tutti::python
