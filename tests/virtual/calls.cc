@@ -145,6 +145,18 @@ bool is_empty(const Call& call, int ranks) {
   return all == 0;
 }
 
+bool needs_nobody(const Call& call, int me) {
+  switch (call.collective) {
+    case Collective::kBroadcast:
+    case Collective::kScatter: return me == call.root;
+    case Collective::kReduce:
+    case Collective::kGather: return me != call.root;
+    case Collective::kScan:
+    case Collective::kExclusiveScan: return me == 0;
+    default: return false;
+  }
+}
+
 Buffer::Buffer(std::size_t bytes, bool registered) : bytes_(std::max<std::size_t>(bytes, 4)) {
   if (registered) {
     if (auto made = mem_alloc(bytes_); made) mapped_ = static_cast<std::byte*>(*made);

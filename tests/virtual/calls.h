@@ -40,6 +40,9 @@ bool has_variant(Collective what);
 /// Whether no rank gives any element to a collective of so many.
 bool is_empty(const Call& call, int ranks);
 
+/// Whether that rank's part in a collective needs nothing of the others.
+bool needs_nobody(const Call& call, int me);
+
 /// Element `i` of what `rank` gives in call `number`: small, so that sums of floats are exact.
 int value_of(int number, int rank, std::size_t i);
 /// What so many ranks, the first ones, make of their elements together.

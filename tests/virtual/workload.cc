@@ -195,6 +195,8 @@ class RankRun {
                   collective_v ? "_v" : "", call.started ? " (started)" : "");
     report.splits = makes_communicator(call);
     report.empty = is_empty(call, ranks) && call.what != What::kBarrier && !report.splits;
+    report.alone =
+        (call.what == What::kCollective || call.what == What::kRepeats) && needs_nobody(call, me);
     if (number == run_.faults.in_call && world->called_at_point == 0)
       world->called_at_point = world->points;
     note(report.what, number, static_cast<std::int64_t>(call.count));

@@ -195,6 +195,7 @@ struct CallReport {
   bool wrong = false, touched = false, done = false;
   bool starved = false;
   bool splits = false;  // It makes another communicator.
+  bool alone = false;   // A collective that needs nothing of the others.
   bool empty = false;   // No elements: such a call synchronises nothing.
   char what[32] = {};
   char text[360] = {};
