@@ -122,14 +122,16 @@ def test_the_options_show_the_limit_that_holds():
 
 def test_time_outs_name_the_late_rank_and_what_sets_the_limit():
     def body(rank, world):
+        store = dist.distributed_c10d._get_default_store()
         if rank == 0:
-            time.sleep(4)
+            store.wait(["over"])
             return None
         texts = []
         for call in (lambda: dist.all_reduce(torch.ones(4)), lambda: dist.recv(torch.ones(4), 0)):
             with pytest.raises(dist.DistBackendError) as raised:
                 call()
             texts.append(str(raised.value))
+        store.set("over", "")
         return texts
     _, texts = run(2, body, limit=1)
     for text in texts:
