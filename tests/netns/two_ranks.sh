@@ -28,7 +28,8 @@ start() {
 
 # kill_rank RANK: as a crash would.
 kill_rank() {
-  pkill -KILL -P "${pids[$1]}" # timeout's child.
+  # timeout's child. It may have ended by itself already, because the other one was killed.
+  pkill -KILL -P "${pids[$1]}" || true
   wait "${pids[$1]}" 2>/dev/null || true
 }
 
