@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs torch's own suite for backends, which ships with torch, on CPU, and lists the cases that pass.
 
-    run.py gloo  --ranks 2                     real gloo: writes gloo-2.txt beside this file
-    run.py tutti --ranks 2                     Tutti, standing in for gloo: writes tutti-2.txt
-    run.py check                               every case that is in gloo-N.txt is in tutti-N.txt
+    run.py gloo  --ranks 2                     real gloo: writes gloo-2.txt into the folder of this torch
+    run.py tutti --ranks 2                     Tutti, standing in for gloo: writes tutti-2.txt there
+    run.py check                               for all: what is in gloo-N.txt is in tutti-N.txt
     run.py tutti --ranks 2 --only all_reduce   cases whose name has that, to the screen only
 
 The suite is torch.testing._internal.distributed.distributed_test; a case is skipped by itself if it
@@ -92,12 +92,13 @@ def run(backend, ranks, only, limit):
 
 def check():
     missing = []
-    for list_of_gloo in sorted(HERE.glob("gloo-*.txt")):
+    for list_of_gloo in sorted(HERE.glob("*/gloo-*.txt")):
         ours = list_of_gloo.with_name(list_of_gloo.name.replace("gloo", "tutti"))
+        name = ours.relative_to(HERE)
         read = [set(line for line in path.read_text().splitlines() if not line.startswith("#"))
                 for path in (list_of_gloo, ours)]
-        missing += [f"{ours.name} lacks {name}" for name in sorted(read[0] - read[1])]
-        print(f"{ours.name}: {len(read[1])} cases pass; with gloo {len(read[0])}")
+        missing += [f"{name} lacks {case}" for case in sorted(read[0] - read[1])]
+        print(f"{name}: {len(read[1])} cases pass; with gloo {len(read[0])}")
     print("\n".join(missing) if missing else "every case that passes with gloo passes with Tutti")
     return 1 if missing else 0
 
@@ -117,7 +118,9 @@ def main():
     if not given.only:
         text = (f"# Cases of torch {version}'s distributed_test that pass with {given.what} on "
                 f"{given.ranks} ranks; written by run.py.\n")
-        (HERE / f"{given.what}-{given.ranks}.txt").write_text(
+        folder = HERE / ".".join(version.split(".")[:2])
+        folder.mkdir(exist_ok=True)
+        (folder / f"{given.what}-{given.ranks}.txt").write_text(
             text + "".join(name + "\n" for name in sorted(result.passed)))
     return 1 if result.wrong else 0
 
