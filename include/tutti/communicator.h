@@ -304,8 +304,9 @@ class TUTTI_API Communicator {
   Result<std::vector<Rank>> ranks_in(const Communicator& other) const;
 
   /// Ends every call on this communicator, on every rank, with kAborted, also a `shrink` or `agree`
-  /// that waits. Any thread, any time, twice too. A rank of another host learns of it when it waits:
-  /// a call that needs nothing of the others, as that of a broadcast's root, may still be ok there.
+  /// that waits. Any thread, any time, twice too. A rank of another host learns of it when it
+  /// waits: a call that needs nothing of the others, as that of a broadcast's root, may still be ok
+  /// there.
   void abort(std::string_view reason);
 
   // After a failure. An error of any call ends a communicator on all ranks; the ranks that are left
