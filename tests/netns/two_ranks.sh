@@ -11,6 +11,7 @@ fail() {
 # Starts them, and returns once they are at it.
 start() {
   "$netns" up 2 "${rails:-1}"
+  rm -f "$work/0" "$work/1" # What ranks of before have printed.
   for rank in 0 1; do
     TUTTI_RANK=$rank TUTTI_RANK_COUNT=2 TUTTI_LOCAL_RANK=0 TUTTI_LOCAL_RANK_COUNT=1 \
       TUTTI_RENDEZVOUS=10.77.0.1:29500 TUTTI_TIMEOUT_MS=6000 timeout 60 "$netns" exec "$rank" -- \
@@ -19,7 +20,7 @@ start() {
     pids[rank]=$!
   done
   for ((i = 0; i < 1000; ++i)); do # Rank 0 prints a line for each size.
-    grep -Eq "^ +1048576 " "$work/0" && return
+    grep -Eqs "^ +1048576 " "$work/0" && return
     sleep 0.02
   done
   cat "$work/0" "$work/1"
