@@ -348,6 +348,8 @@ TorchBackend::WorkPtr TorchBackend::endCoalescing() {
 
 /// By way of the store, so that a rank which does not come leaves the group usable.
 void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) {
+  if (communicator() == nullptr)
+    raise("monitored_barrier of group '" + shared_->group + "'", no_ranks());
   const auto limit =
       options.timeout == c10d::kUnsetTimeout ? this->limit() : bounded(options.timeout);
   const auto end = std::chrono::steady_clock::now() + limit;

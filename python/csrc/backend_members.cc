@@ -135,6 +135,10 @@ TorchBackend::WorkPtr TorchBackend::reconfigure(const c10d::ReconfigureOptions& 
   TORCH_CHECK(uuids_.insert(options.uuid).second, "tutti: ", what, ": uuid ", options.uuid,
               " has been used before");
   end_members(std::chrono::milliseconds(0), reason);
+  {
+    const std::lock_guard lock(mutex_);
+    members_ = {};
+  }
   rank_ = static_cast<int>(mine - handles.begin());
   size_ = static_cast<int>(handles.size());
   options_->global_ranks_in_group.resize(handles.size());

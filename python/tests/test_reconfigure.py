@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import tutti_torch
 from harness import run
 
 pytestmark = pytest.mark.skipif(not hasattr(dist, "_reconfigure"),
@@ -125,7 +126,9 @@ def test_a_rank_that_does_not_come_is_named(tmp_path):
             return
         fails(lambda: one.reconfigure(1, [0, 2, 1], timeout=datetime.timedelta(seconds=1)),
               dist.DistBackendError, "rank 1 of 3 has not come")
-        fails(lambda: dist.all_reduce(torch.ones(1)), RuntimeError, "no ranks")
+        for call in (lambda: dist.all_reduce(torch.ones(1)), lambda: dist.recv(torch.ones(1), 1),
+                     dist.monitored_barrier, tutti_torch.stats, tutti_torch.lost_ranks):
+            fails(call, RuntimeError, "no ranks")
         one.reconfigure(2, [0, 1])
         one.check([0, 1])
         one.store.set("over", "")
