@@ -70,6 +70,8 @@ void HostExecutor::run_posted(MessageBatch& batch) {
   // Whatever moved may have left something to be sent: a rank that slept then would keep the peer
   // waiting. And once it is over nobody looks again: that would send what can wait.
   while (!over()) {
+    // What moves may be other ranks' news, for ever.
+    if (watchdog_.health_check_due() && !messages_.check_health()) continue;
     if (messages_.poll()) continue;
     // A health check polls as well: the last message may end there, and then nothing moves any
     // more.

@@ -1,10 +1,12 @@
-// A message that ends in a health check: its rank has sent it and ended between two looks.
+// Health checks of a rank that waits for a message: a message may end in one, as its rank has sent
+// it and ended between two looks; and they take place though the network always has something.
 #include <future>
 #include <memory>
 #include <utility>
 
 #include "exec/host_executor.h"
 #include "support/catch.h"
+#include "support/net/slow_network.h"
 #include "unit/exec/two_ranks.h"
 
 namespace tutti::exec {
@@ -41,6 +43,49 @@ TEST_CASE("a message that ends in a health check ends its call") {
   CHECK(outcome.get());
   CHECK(asked);
   CHECK(in[0] == std::byte{7});
+}
+
+/// Something always comes, but no message.
+class BusyCarrier final : public net::Carrier {
+ public:
+  void send(net::FrameHeader, std::span<const net::Piece>) override {}
+  using Carrier::send;
+  Result<bool> progress(net::FrameSink&) override { return true; }
+  std::size_t pending() const override { return 0; }
+  std::string where() const override { return "busy"; }
+  void leave() override {}
+  bool left() override { return true; }
+};
+class BusyNetwork final : public net::Network {
+ public:
+  net::Carrier* carrier(int rank) override { return rank == 0 ? nullptr : &carrier_; }
+  void look(std::vector<bool>& ready) override { std::fill(ready.begin(), ready.end(), true); }
+  void sleep(std::chrono::nanoseconds) override {}
+  void wake() override {}
+  void forget(int) override {}
+
+ private:
+  BusyCarrier carrier_;
+};
+
+TEST_CASE("a message has a deadline though other news come all the time") {
+  HostExecutor::Options options;
+  options.timeout = 100ms;
+  options.wait = wait_policy(2, 2, -1);
+  HostExecutor receiver(std::make_unique<test::SlowEndpoint>(test::slow_region(2), 0,
+                                                             std::make_unique<BusyNetwork>()),
+                        0, std::move(options));
+  std::byte in[8] = {};
+  Message receive{.sends = false, .peer = 1, .data = in, .count = sizeof(in)};
+  MessageBatch received{.messages = std::span(&receive, 1), .start = {}};
+  auto outcome = std::async(std::launch::async, [&] { return receiver.run(received); });
+  const bool ended = outcome.wait_for(20s) == std::future_status::ready;
+  CHECK(ended);
+  if (!ended) (void)receiver.endpoint().region().abort({Code::kInternal, "it waits for ever"});
+  const Status status = outcome.get();
+  REQUIRE(!status);
+  CHECK(status.error().code == Code::kTimeout);
+  CHECK(status.error().peer == Rank{1});
 }
 
 }  // namespace
