@@ -32,10 +32,10 @@ class Carrier {
   /// in order. header.sequence is the carrier's own.
   virtual void send(FrameHeader header, std::span<const Piece> pieces) = 0;
   void send(const FrameHeader& header, Piece payload) { send(header, std::span(&payload, 1)); }
-  /// Sends a frame before those that can't leave until the peer answers; the payload stays as it is
-  /// as long as the carrier. For a frame that needs none of those before it. False: there are no
-  /// such frames, and send() does as well.
-  virtual bool send_ahead(FrameHeader /*header*/, Piece /*payload*/) { return false; }
+  /// Besides send(), for one frame that needs none of those before it: whenever frames have to wait
+  /// for an answer of the peer, it leaves before them. So it may come several times. The payload
+  /// stays as it is as long as the carrier.
+  virtual void send_ahead(const FrameHeader& /*header*/, Piece /*payload*/) {}
   /// Sends and receives as much as possible without waiting; true if anything moved. `sink` gets
   /// `place` in any order, `arrived` in the order of sending. An error (kPeerFailed, or what the
   /// sink said) names the peer and the place; the carrier is of no use then.

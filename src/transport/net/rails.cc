@@ -73,15 +73,21 @@ void Rails::send(FrameHeader header, std::span<const Piece> pieces) {
   give(frame, pick(header.bytes));
 }
 
-bool Rails::send_ahead(FrameHeader header, Piece payload) {
+void Rails::send_ahead(const FrameHeader& header, Piece payload) {
   TUTTI_CHECK(!is_own(header) && header.channel == 0 && header.bytes == payload.size());
+  ahead_.emplace(header, payload);
+  give_ahead();
+}
+
+/// Nothing to do while nothing waits, or if the rail is full: then it moves, and answers come.
+void Rails::give_ahead() {
   Rail& to = rails_[first_];
-  if (unsettled_ == 0 || to.carrier->pending() >= kMostQueued) return false;
-  ++to.given;
+  if (!ahead_ || unsettled_ == 0 || to.carrier->pending() >= kMostQueued) return;
+  FrameHeader header = ahead_->first;
   header.channel = std::exchange(header.kind, kAhead);
   header.acked = advertise();
-  to.carrier->send(header, std::span(&payload, 1));
-  return true;
+  ++to.given;
+  to.carrier->send(header, ahead_->second);
 }
 
 /// The count that the next frame acknowledges.
@@ -330,6 +336,7 @@ Status Rails::lose(std::size_t rail, Error why) {
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     if (rails_[i].failure) say(first_, kLost, i);
   }
+  give_ahead();
   for (std::uint64_t number = acked_; number != queued_; ++number) {
     if (kept(number).rail == rail) released_ = std::min(released_, number);
   }

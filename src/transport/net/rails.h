@@ -16,7 +16,8 @@
 // its acknowledgement (kAgain). Then all unacknowledged frames of the lost rail are sent again,
 // before anything new. So no frame arrives twice. A device may write late; nothing of a lost rail
 // is written into memory that has been used again. A frame that had come in part is placed once
-// more, from its beginning. An abort does not wait for an answer that may never come (kAhead).
+// more, from its beginning. An abort does not wait for an answer that may never come (kAhead): it
+// leaves at once over the next rail, and again if that is lost as well.
 //
 // Once both have answered, a lost rail may be taken again, if somebody makes its carrier anew
 // (Renewal). Both count how often that happened, so that frames of an earlier time are known as
@@ -36,6 +37,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/net/network.h"
@@ -69,7 +71,7 @@ class Rails final : public Carrier {
 
   void send(FrameHeader header, std::span<const Piece> pieces) override;
   using Carrier::send;
-  bool send_ahead(FrameHeader header, Piece payload) override;
+  void send_ahead(const FrameHeader& header, Piece payload) override;
   Result<bool> progress(FrameSink& sink) override;
   Result<bool> flush() override;
   bool any_memory() const override {
@@ -151,6 +153,7 @@ class Rails final : public Carrier {
   void give(Kept& frame, std::size_t rail);
   void give_waiting();
   void say(std::size_t rail, std::uint16_t kind, std::size_t channel);
+  void give_ahead();
   void settle();
   Status check_order(const FrameHeader& header) const;
   std::byte* shelf(const FrameHeader& header) const {
@@ -177,6 +180,7 @@ class Rails final : public Carrier {
   std::vector<Kept> kept_;  // By count, modulo.
   std::uint64_t queued_ = 0, released_ = 0, acked_ = 0;
   bool any_waits_ = false;  // Among the kept frames.
+  std::optional<std::pair<FrameHeader, Piece>> ahead_;
   // Receiving.
   std::uint32_t expected_ = 0;      // Order of the next frame to be announced.
   std::uint32_t advertised_ = 0;    // That the peer knows of.

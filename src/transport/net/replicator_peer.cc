@@ -313,9 +313,9 @@ void Replicator::Peer::say_abort(const Error& error) {
   std::memcpy(abort_out_.text.data(), error.what.data(), length);
   const FrameHeader header{.bytes = sizeof(AbortImage), .kind = kAbort};
   const auto payload = std::as_bytes(std::span(&abort_out_, 1));
-  // The peer needs none of the data that wait for its answer: the call has ended.
-  if (carrier_.send_ahead(header, payload) || carrier_.held() >= Carrier::kMostQueued - 1) return;
-  queue(header, std::span(&payload, 1));
+  // The peer needs none of the data that may wait for its answer: the call has ended.
+  carrier_.send_ahead(header, payload);
+  if (carrier_.held() < Carrier::kMostQueued - 1) queue(header, std::span(&payload, 1));
 }
 
 void Replicator::Peer::say_left(std::uint64_t left) {
