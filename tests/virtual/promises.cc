@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -25,6 +26,8 @@ constexpr Time kSlack = 7 * kSecond;
 constexpr Time kJoinSlack = 12 * kSecond;
 // Within that, a death or an abort has reached every rank that makes a call.
 constexpr Time kHaste = 1500 * kMilli;
+// A call that waits for nothing.
+constexpr Time kAtOnce = kMilli;
 
 std::string say(int rank, const CallReport& call, const char* what) {
   char text[700];
@@ -147,14 +150,18 @@ bool odd_call_is_empty() {
 }
 
 /// Whether the odd rank was done with its odd call by itself. Then it makes its next window with
-/// the others' one of before, and puts other data there: a window can't tell.
-bool odd_one_is_ahead(const CallReport& call) {
+/// the others' next one, and puts other data there: a window can't tell.
+bool odd_one_is_ahead(int rank, const CallReport& call) {
   const Parameters& run = world->parameters;
-  if (run.odd_rank < 0 || call.number < run.odd_call ||
-      !std::string_view(call.what).starts_with("window"))
-    return false;
-  const RankReport& odd = world->reports[run.odd_rank];
-  return std::any_of(odd.calls, odd.calls + odd.call_count, [&](const CallReport& one) {
+  const auto is_window = [&](const CallReport& one) {
+    return one.number >= run.odd_call && std::string_view(one.what).starts_with("window");
+  };
+  const auto calls = [](const RankReport& report) {
+    return std::span(report.calls, static_cast<std::size_t>(report.call_count));
+  };
+  if (run.odd_rank < 0 || !is_window(call)) return false;
+  if (&call != &*std::ranges::find_if(calls(world->reports[rank]), is_window)) return false;
+  return std::ranges::any_of(calls(world->reports[run.odd_rank]), [&](const CallReport& one) {
     return one.number == run.odd_call && one.code == 0 && (one.empty || one.alone);
   });
 }
@@ -199,11 +206,13 @@ std::string check_haste(int rank, const CallReport& call) {
       call.code != 0 && !waits_for_stopped(call))
     return say(rank, call, "it noticed a death too late");
   if (world->aborted_at == kNever || call.ok_begin == 0 || call.part != 0) return {};
-  // In shared memory all ranks see it at once; from other hosts one that looks at the network.
+  // In shared memory all ranks see it at once; over a network one that has looked at it, as a call
+  // that needs nobody and is over at once does not.
   const bool at_once = rank == run.abort_rank || run.shared_memory;
   const Time known = world->aborted_at + (at_once ? 0 : kHaste);
-  const bool looks = !call.empty && (at_once || !call.alone);
-  if (call.ok_begin > known && looks) return say(rank, call, "it is ok after an abort");
+  const bool looks = at_once || !call.alone || call.end - call.ok_begin > kAtOnce;
+  if (call.ok_begin > known && looks && !call.empty)
+    return say(rank, call, "it is ok after an abort");
   return {};
 }
 
@@ -260,7 +269,7 @@ std::string check(int rank, const CallReport& call) {
   if (!call.done) return say(rank, call, "it has not returned");
   // Data between hosts have no proof of their sender (SECURITY.md): whatever changes packets can
   // change results, and what is written where in the region; but nothing else.
-  if (call.wrong && rank != run.odd_rank && !world->data_hit && !odd_one_is_ahead(call))
+  if (call.wrong && rank != run.odd_rank && !world->data_hit && !odd_one_is_ahead(rank, call))
     return say(rank, call, "it is ok, but the result is wrong");
   if (call.code != 0 && (call.text[0] == 0 || std::strchr(call.text, '\n') != nullptr))
     return say(rank, call, "its error is not one line");
