@@ -111,8 +111,10 @@ std::string TorchBackend::describe(const char* name, std::uint64_t number, const
 }
 
 TorchBackend::JobPtr TorchBackend::make_job(const Operation& operation,
-                                            std::chrono::milliseconds timeout) const {
-  return std::make_shared<Job>(operation, timeout == c10d::kUnsetTimeout ? limit() : timeout);
+                                            std::chrono::milliseconds timeout) {
+  auto job = std::make_shared<Job>(operation, timeout == c10d::kUnsetTimeout ? limit() : timeout);
+  job->communicator = communicator();
+  return job;
 }
 
 TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
@@ -121,8 +123,12 @@ TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
   auto work = c10::make_intrusive<TorchWork>(rank_, operation, stands_in_, inputs,
                                              std::move(outputs), number);
   work->set_abort([weak = c10::weak_intrusive_ptr<c10d::Backend>(
-                       Ptr<c10d::Backend>::unsafe_reclaim_from_nonowning(this))] {
-    if (const auto backend = weak.lock()) backend->abort();
+                       Ptr<c10d::Backend>::unsafe_reclaim_from_nonowning(this)),
+                   of = std::weak_ptr(communicator())] {
+    const auto backend = weak.lock();
+    // Not those that the group has now.
+    if (backend && static_cast<TorchBackend&>(*backend).communicator() == of.lock())
+      backend->abort();
   });
   return work;
 }
@@ -132,8 +138,9 @@ TorchBackend::Ptr<TorchWork> TorchBackend::make_work(const Operation& operation,
 void TorchBackend::limit(const Ptr<TorchWork>& work, std::chrono::milliseconds timeout) {
   if (timeout >= longest_) return;
   const std::string what = describe(work->name(), work->getSequencenumber(), *shared_);
+  const Members now = members();
   const auto end = [weak = c10::weak_intrusive_ptr<TorchWork>(work), what, timeout,
-                    communicator = std::weak_ptr(communicator()), messages = members().messages] {
+                    communicator = std::weak_ptr(now.collectives), messages = now.messages] {
     const auto late = weak.lock();
     if (!late || late->isCompleted()) return;
     const std::string reason =
@@ -151,6 +158,10 @@ TorchBackend::WorkPtr TorchBackend::issue(const JobPtr& job, bool async) {
   job->number = number_++;
   if (communicator == nullptr)
     raise(describe(job->operation.name, job->number, *shared_), no_ranks());
+  if (job->communicator.lock() != communicator) {
+    raise(describe(job->operation.name, job->number, *shared_),
+          {Code::kAborted, "the group was reconfigured meanwhile", Rank{rank_}});
+  }
   if (const auto device = device_of(*job)) return issue_on_device(job, *device, async);
   bool joined = false;
   const auto make_work = [&] {
@@ -251,15 +262,22 @@ std::exception_ptr TorchBackend::finish(const JobPtr& job) {
 TorchBackend::WorkPtr TorchBackend::message(const Operation& operation, Tensors& tensors, int peer,
                                             int tag, bool sends) {
   const at::Tensor tensor = only(tensors, operation.name);
-  TORCH_CHECK(peer < size_, "tutti: ", operation.name, ": rank ", peer, " is not one of the ",
-              size_, " ranks");
+  const auto messages = members().messages;
+  const int ranks = messages ? messages->ranks() : size_;
+  TORCH_CHECK(peer < ranks, "tutti: ", operation.name, ": rank ", peer, " is not one of the ",
+              ranks, " ranks");
   if (!tensor.device().is_cpu())
     return message_on_device({operation, tensor, peer, sends, number_++});
   const bool in_a_row = lies_in_a_row(tensor);
-  const auto messages = this->messages();
   const auto work = make_work(operation, tensors, sends ? Tensors{} : tensors, number_++);
   limit(work, limit());
   join(work);
+  if (messages == nullptr) {
+    // Not thrown: in a batch torch would go on collecting calls for ever.
+    work->complete(
+        exception_of(describe(work->name(), work->getSequencenumber(), *shared_), no_ranks()));
+    return work;
+  }
   if (sends) {
     messages->send(in_a_row ? tensor : tensor.contiguous(), peer, tag, work);
     return work;
@@ -407,7 +425,10 @@ TorchBackend::Ptr<c10d::Backend> TorchBackend::split(const Ptr<c10d::Store>& sto
 }
 
 void TorchBackend::abort() {
-  const std::string reason = "rank " + std::to_string(rank_) + " aborted the process group";
+  abort_members("rank " + std::to_string(rank_) + " aborted the process group");
+}
+
+void TorchBackend::abort_members(const std::string& reason) {
   const Members now = members();
   if (now.collectives) now.collectives->abort(reason);
   if (now.messages) now.messages->abort(reason);

@@ -164,6 +164,7 @@ class TorchBackend : public LikeGloo {
         : operation(which), timeout(limit) {}
     const Operation& operation;
     std::chrono::milliseconds timeout;
+    std::weak_ptr<Communicator> communicator;  // That it is made for.
     std::vector<Request> requests;
     Tensors inputs, outputs, keeps;
     std::list<std::vector<std::size_t>> lists;              // They stay where they are.
@@ -200,9 +201,14 @@ class TorchBackend : public LikeGloo {
   TorchBackend(Ptr<c10d::Store> store, int rank, int size, const Ptr<Options>& options);
   void join(StoreRendezvous& rendezvous, const std::string& what);
   void set_members(std::string prefix, Communicator collectives, Communicator messages);
+  void abort_members(const std::string& reason);
   void end_members(std::chrono::milliseconds patience, const std::string& reason);
+  void meet(StoreRendezvous& rendezvous, const std::vector<std::string>& handles,
+            std::chrono::milliseconds limit, const std::string& what);
 
-  JobPtr make_job(const Operation& operation, std::chrono::milliseconds timeout) const;
+  /// Call it before sizes are compared with the number of ranks: other ranks are noticed by
+  /// issue().
+  JobPtr make_job(const Operation& operation, std::chrono::milliseconds timeout);
   /// Null if the job is over and nobody needs to know more than that: torch's functions take that
   /// of calls that are not asynchronous.
   WorkPtr issue(const JobPtr& job, bool async);
@@ -231,6 +237,7 @@ class TorchBackend : public LikeGloo {
     const Tensors& outputs;
     std::uint64_t number;
     std::chrono::milliseconds limit;
+    Devices& devices;
   };
   Ptr<DeviceWork> end_on_device(const DeviceCall& call, const Devices::LinkPtr& link,
                                 const c10::Stream& stream, Tensors tensors);
@@ -240,9 +247,7 @@ class TorchBackend : public LikeGloo {
   static std::string describe(const char* name, std::uint64_t number, const Shared& shared);
   Members members();
   std::shared_ptr<Communicator> communicator();
-  // Those below throw if there are no ranks yet.
-  std::shared_ptr<Messages> messages();
-  std::shared_ptr<Devices> devices();
+  std::shared_ptr<Devices> devices();  // Throws if there are no ranks yet.
   Error no_ranks();
   std::shared_ptr<Communicator> to_recover(const char* function);
 
@@ -263,8 +268,8 @@ class TorchBackend : public LikeGloo {
   void check_list(const Tensors& list, const at::Tensor& own, const char* operation,
                   const char* which, bool may_differ = false) const;
   Rank root_of(std::int64_t root, const char* operation) const;
-  WorkPtr all_gather_lists(std::vector<Tensors>& outputs, Tensors& inputs,
-                           const c10d::AllgatherOptions& options);
+  WorkPtr all_gather_lists(const JobPtr& job, std::vector<Tensors>& outputs, Tensors& inputs,
+                           bool async);
 
   const Ptr<c10d::Store> store_;
   const bool stands_in_;
@@ -272,15 +277,15 @@ class TorchBackend : public LikeGloo {
   // The limit of operations that name none. relaxed: no other memory depends on it.
   std::atomic<std::chrono::milliseconds> timeout_;
   std::mutex issue_;  // Orders calls of collectives.
-  std::mutex mutex_;  // Guards the next three.
+  std::mutex mutex_;  // Guards the next four.
   Members members_;
   bool shut_down_ = false;
   std::optional<Coalesced> coalesced_;  // While calls are being joined.
+  std::set<std::int64_t> uuids_;        // That reconfigure was called with.
   std::atomic<std::uint64_t> number_{0};
   std::atomic<std::uint64_t> monitored_{0};
   std::shared_ptr<Shared> shared_;
   const std::string handle_;
-  std::set<std::int64_t> uuids_;  // That reconfigure was called with; guarded by issue_.
 };
 
 }  // namespace tutti::python

@@ -57,9 +57,17 @@ void TorchBackend::set_members(std::string prefix, Communicator collectives,
   const auto devices = std::make_shared<Devices>(
       Devices::Group{store_, prefix, Rank{rank_}, size_, longest_, options_->group_name,
                      [shared = shared_](Code code) { shared->note(code); }});
-  const std::lock_guard lock(mutex_);
-  members_ = {std::make_shared<Communicator>(std::move(collectives)),
-              std::make_shared<Messages>(std::move(messages)), devices, std::move(prefix)};
+  Members made{std::make_shared<Communicator>(std::move(collectives)),
+               std::make_shared<Messages>(std::move(messages)), devices, std::move(prefix)};
+  bool taken = false;
+  {
+    const std::lock_guard lock(mutex_);
+    taken = !shut_down_;
+    if (taken) members_ = made;
+  }
+  if (taken) return;
+  made.messages->close();
+  raise("group '" + shared_->group + "'", no_ranks());
 }
 
 TorchBackend::Members TorchBackend::members() {
@@ -70,14 +78,6 @@ TorchBackend::Members TorchBackend::members() {
 std::shared_ptr<Communicator> TorchBackend::communicator() {
   const std::lock_guard lock(mutex_);
   return members_.collectives;
-}
-
-std::shared_ptr<Messages> TorchBackend::messages() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (members_.messages != nullptr) return members_.messages;
-  }
-  raise("group '" + shared_->group + "'", no_ranks());
 }
 
 std::shared_ptr<Devices> TorchBackend::devices() {
@@ -120,6 +120,25 @@ void TorchBackend::end_members(std::chrono::milliseconds patience, const std::st
 }
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
+/// All wait for the last one, as long as the caller says, and see that they have the same list.
+void TorchBackend::meet(StoreRendezvous& rendezvous, const std::vector<std::string>& handles,
+                        std::chrono::milliseconds limit, const std::string& what) {
+  const auto here = exchange(rendezvous, Rank{rank_}, size_, "reconfigured/hello",
+                             std::as_bytes(std::span(handle_)),
+                             Deadline::after(std::min(bounded(limit), longest_)));
+  if (!here) raise(what, here.error());
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (std::ranges::equal((*here)[at], std::as_bytes(std::span(handles[at])))) continue;
+    const Error other{Code::kMismatch,
+                      "ranks have different lists of handles: rank " + std::to_string(rank) +
+                          " is not the one that rank " + std::to_string(rank_) + " expects",
+                      Rank{rank_}, Rank{rank}};
+    (void)rendezvous.fail(other);  // The others may have seen no difference.
+    raise(what, other);
+  }
+}
+
 TorchBackend::WorkPtr TorchBackend::reconfigure(const c10d::ReconfigureOptions& options) {
   const std::string what = "reconfiguring group '" + shared_->group + "'";
   const std::vector<std::string> handles = in_order(options.handles, what);
@@ -127,29 +146,32 @@ TorchBackend::WorkPtr TorchBackend::reconfigure(const c10d::ReconfigureOptions& 
   TORCH_CHECK(mine != handles.end(), "tutti: ", what, ": its own handle, ", handle_,
               ", is not among the ", handles.size(), " handles");
   const std::string reason = "rank " + std::to_string(rank_) + " reconfigures the group";
-  std::unique_lock order(issue_, std::try_to_lock);
-  if (!order.owns_lock()) {  // A call is under way on another thread.
-    abort();
-    order.lock();
-  }
-  TORCH_CHECK(uuids_.insert(options.uuid).second, "tutti: ", what, ": uuid ", options.uuid,
-              " has been used before");
-  end_members(std::chrono::milliseconds(0), reason);
   {
     const std::lock_guard lock(mutex_);
-    members_ = {};
+    TORCH_CHECK(!shut_down_, "tutti: ", what, ": the process group was shut down");
+    TORCH_CHECK(uuids_.insert(options.uuid).second, "tutti: ", what, ": uuid ", options.uuid,
+                " has been used before");
   }
-  rank_ = static_cast<int>(mine - handles.begin());
-  size_ = static_cast<int>(handles.size());
+  std::unique_lock order(issue_, std::try_to_lock);
+  if (!order.owns_lock()) {  // A call is under way on another thread.
+    abort_members(reason);
+    order.lock();
+  }
+  end_members(std::chrono::milliseconds(0), reason);
+  {
+    // A call that takes the members from now on, and compares sizes then, gets none, or the new
+    // ones.
+    const std::lock_guard lock(mutex_);
+    members_ = {};
+    coalesced_.reset();
+    rank_ = static_cast<int>(mine - handles.begin());
+    size_ = static_cast<int>(handles.size());
+  }
   options_->global_ranks_in_group.resize(handles.size());
   std::iota(options_->global_ranks_in_group.begin(), options_->global_ranks_in_group.end(), 0);
   number_ = monitored_ = 0;
-  // Here all wait for the last one, as long as the caller says; then as for any other group.
   StoreRendezvous rendezvous(store_, "tutti/reconfigured/" + std::to_string(options.uuid) + "/");
-  const auto limit = options.timeout ? std::min(bounded(*options.timeout), longest_) : longest_;
-  const auto met =
-      exchange(rendezvous, Rank{rank_}, size_, "reconfigured/hello", {}, Deadline::after(limit));
-  if (!met) raise(what, met.error());
+  meet(rendezvous, handles, options.timeout.value_or(longest_), what);
   join(rendezvous, what);
   shared_->error = c10d::ErrorType::SUCCESS;
   auto work = make_work(kReconfigure, {}, {}, number_++);

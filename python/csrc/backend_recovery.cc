@@ -43,8 +43,9 @@ std::shared_ptr<Communicator> TorchBackend::to_recover(const char* function) {
 }
 
 void TorchBackend::revoke(const std::string& reason) {
-  to_recover("revoke")->revoke(reason);
   const Members now = members();
+  if (now.collectives == nullptr) raise("revoke of group '" + shared_->group + "'", no_ranks());
+  now.collectives->revoke(reason);
   now.messages->abort(reason);
   now.devices->abort(reason);
 }

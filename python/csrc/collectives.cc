@@ -262,15 +262,15 @@ TorchBackend::WorkPtr TorchBackend::allgather(std::vector<Tensors>& outputs, Ten
   TORCH_CHECK(outputs.size() == inputs.size(),
               "tutti: all_gather: requires input/output tensor lists to have the same length, not ",
               inputs.size(), " and ", outputs.size());
+  const auto job = make_job(kAllGather, options.timeout);
   for (const Tensors& list : outputs) {
     TORCH_CHECK(list.size() == inputs.size() * static_cast<std::size_t>(size_),
                 "tutti: all_gather: invalid output tensor list: ", list.size(), " tensors for ",
                 inputs.size(), " inputs of ", size_, " ranks");
   }
-  if (inputs.size() > 1) return all_gather_lists(outputs, inputs, options);
+  if (inputs.size() > 1) return all_gather_lists(job, outputs, inputs, options.asyncOp);
   const at::Tensor input = only(inputs, "all_gather");
   check_list(outputs.front(), input, "all_gather", "output", true);
-  const auto job = make_job(kAllGather, options.timeout);
   const at::Tensor flat = flat_output(*job, outputs.front());
   const Tensors results = job->outputs;
   add_all_gather(*job, flat, input, outputs.front());
@@ -279,14 +279,14 @@ TorchBackend::WorkPtr TorchBackend::allgather(std::vector<Tensors>& outputs, Ten
 }
 
 /// Each list of outputs gets all inputs of rank 0, then those of rank 1, and so on.
-TorchBackend::WorkPtr TorchBackend::all_gather_lists(std::vector<Tensors>& outputs, Tensors& inputs,
-                                                     const c10d::AllgatherOptions& options) {
+TorchBackend::WorkPtr TorchBackend::all_gather_lists(const JobPtr& job,
+                                                     std::vector<Tensors>& outputs, Tensors& inputs,
+                                                     bool async) {
   for (const Tensors& list : outputs) {
     Tensors all = inputs;
     all.insert(all.end(), list.begin(), list.end());
     check_alike(all, "all_gather");
   }
-  const auto job = make_job(kAllGather, options.timeout);
   const at::Tensor flat = flat_output(*job, outputs.front());
   for (std::size_t i = 1; i < outputs.size(); ++i) copy_parts(*job, flat, outputs[i]);
   const Tensors results = job->outputs;
@@ -294,15 +294,15 @@ TorchBackend::WorkPtr TorchBackend::all_gather_lists(std::vector<Tensors>& outpu
   add_all_gather(*job, flat, input);
   job->inputs = inputs;
   job->outputs = results;
-  return issue(job, options.asyncOp);
+  return issue(job, async);
 }
 
 TorchBackend::WorkPtr TorchBackend::allgather_coalesced(std::vector<Tensors>& outputs,
                                                         Tensors& inputs,
                                                         const c10d::AllgatherOptions& options) {
+  const auto job = make_job(kAllGatherCoalesced, options.timeout);
   TORCH_CHECK(static_cast<int>(outputs.size()) == size_,
               "tutti: all_gather_coalesced: output lists should be equal to world size");
-  const auto job = make_job(kAllGatherCoalesced, options.timeout);
   Tensors results;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
@@ -383,8 +383,8 @@ TorchBackend::WorkPtr TorchBackend::reduce_scatter(Tensors& outputs, std::vector
   TORCH_CHECK(inputs.size() == 1,
               "tutti: reduce_scatter: requires a single-element input list, this one has ",
               inputs.size());
-  check_list(inputs.front(), output, "reduce_scatter", "input", true);
   const auto job = make_job(kReduceScatter, options.timeout);
+  check_list(inputs.front(), output, "reduce_scatter", "input", true);
   const at::Tensor flat = flat_input(*job, inputs.front());
   add_reduce_scatter(*job, output, flat, options.reduceOp, inputs.front());
   return issue(job, options.asyncOp);

@@ -119,13 +119,13 @@ TorchBackend::WorkPtr TorchBackend::alltoall_base(at::Tensor& output, at::Tensor
 
 TorchBackend::WorkPtr TorchBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                              const c10d::AllToAllOptions& options) {
+  const auto job = make_job(kAllToAll, options.timeout);
   const auto ranks = static_cast<std::size_t>(size_);
   TORCH_CHECK(inputs.size() == ranks && outputs.size() == ranks,
               "tutti: all_to_all: ", inputs.size(), " inputs and ", outputs.size(),
               " outputs, there are ", size_, " ranks");
   check_type(inputs, inputs.front().scalar_type(), "all_to_all");
   check_type(outputs, inputs.front().scalar_type(), "all_to_all");
-  const auto job = make_job(kAllToAll, options.timeout);
   const Elements elements = copied_as(inputs.front().scalar_type());
   const auto& gives = job->lists.emplace_back(counts_of(inputs, elements));
   const auto& gets = job->lists.emplace_back(counts_of(outputs, elements));
@@ -171,11 +171,13 @@ TorchBackend::WorkPtr TorchBackend::allreduce_sparse(Tensors& tensors,
   TORCH_CHECK(options.reduceOp.op_ == c10d::ReduceOp::SUM,
               "tutti: sparse all_reduce: only SUM is defined for sparse tensors");
   const c10::NoGradGuard no_grad;
+  const std::weak_ptr<Communicator> ranks = communicator();  // The same for all three calls.
   const at::Tensor mine = tensors.front().coalesce();
   const at::Tensor indices = mine.indices().t().contiguous(), values = mine.values().contiguous();
   const auto one_call = [&](const Tensors& keeps, const Request& request,
                             const std::vector<std::size_t>& counts) {
     const auto job = make_job(kAllReduceSparse, options.timeout);
+    job->communicator = ranks;
     job->keeps = keeps;
     job->requests.push_back(request);
     if (!counts.empty()) job->requests.back().output_blocks = {job->lists.emplace_back(counts), {}};

@@ -34,6 +34,7 @@ class Messages : public std::enable_shared_from_this<Messages> {
   /// Takes nothing more. Call once; not on the progress thread.
   void close();
   bool busy();
+  int ranks() const { return ranks_; }
 
  private:
   struct Header {

@@ -2,6 +2,8 @@
 import datetime
 import os
 import signal
+import threading
+import time
 
 import pytest
 import torch
@@ -64,8 +66,9 @@ def test_ranks_in_any_order_fewer_and_more(tmp_path, name):
         one = Process(tmp_path / "store", number, name.split()[-1])
         assert dist._supports_reconfigure()
         fails(lambda: dist.all_reduce(torch.ones(1)), RuntimeError, "call reconfigure() first")
-        fails(lambda: dist.send(torch.ones(1), (number + 1) % 4), RuntimeError,
-              "call reconfigure() first")
+        message = dist.P2POp(dist.isend, torch.ones(1), (number + 1) % 4)
+        fails(dist.batch_isend_irecv([message])[0].wait, RuntimeError, "call reconfigure() first")
+        fails(lambda: dist.send(message.tensor, message.peer), RuntimeError, "call reconfigure() first")
         for uuid, numbers in enumerate([[0, 1, 2, 3], [3, 1], [2, 3, 0, 1], [1], [0, 3, 1]]):
             one.store.set(f"came {uuid} {number}", "")
             one.store.wait([f"came {uuid} {each}" for each in range(4)])
@@ -115,6 +118,63 @@ def test_what_is_under_way_ends_with_an_error(tmp_path):
         if call is not None:
             fails(call.wait, dist.DistBackendError, "reconfigures the group")
         one.check([1, 0])
+    run(2, body, backend=None)
+
+
+def test_a_call_on_another_thread_ends_and_touches_nothing(tmp_path):
+    def body(number, world):
+        one = Process(tmp_path / "store", number)
+        output = torch.full((3, 100000), -1.0)
+        errors = []
+
+        def calls():  # Of two ranks, again and again.
+            while not errors:
+                try:
+                    dist.all_gather_into_tensor(output[:2], torch.ones(1, 100000))
+                except RuntimeError as error:
+                    errors.append(str(error))
+
+        for uuid in range(0, 20, 2):
+            if number == 2:
+                one.reconfigure(uuid + 1, [2, 0, 1])
+                one.check([2, 0, 1])
+                continue
+            one.reconfigure(uuid, [0, 1])
+            errors.clear()
+            thread = threading.Thread(target=calls)
+            thread.start()
+            time.sleep(0.02 * uuid / 20)
+            one.reconfigure(uuid + 1, [2, 0, 1])
+            thread.join()
+            assert "reconfigure" in errors[0] or "no ranks" in errors[0] or "are not 3" in errors[0], errors
+            assert output[2].eq(-1).all()
+            one.check([2, 0, 1])
+            one.store.set(f"checked {uuid} {number}", "")
+            one.store.wait([f"checked {uuid} 0", f"checked {uuid} 1"])
+    run(3, body, backend=None)
+
+
+def test_ranks_with_different_lists_are_told(tmp_path):
+    def body(number, world):
+        one = Process(tmp_path / "store", number)
+        numbers = [0, 1, 2] if number != 1 else [0, 1, 3]
+        if number == 3:
+            one.store.wait(["over"])
+            return
+        fails(lambda: one.reconfigure(1, numbers), dist.DistBackendError, "different lists of handles")
+        one.reconfigure(2, [0, 1, 2])
+        one.check([0, 1, 2])
+        one.store.set("over", "")
+    run(4, body, backend=None)
+
+
+def test_after_a_shutdown_there_is_none(tmp_path):
+    def body(number, world):
+        one = Process(tmp_path / "store", number)
+        one.reconfigure(1, [0, 1])
+        one.check([0, 1])
+        dist.group.WORLD.shutdown()
+        fails(lambda: one.reconfigure(2, [0, 1]), RuntimeError, "was shut down")
     run(2, body, backend=None)
 
 

@@ -66,9 +66,9 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::end_on_device(const DeviceCall& call
   if (captured) end.kept = link->keep(std::move(tensors));
   auto work = make_device_work(call.operation, call.inputs, call.outputs, call.number, {end});
   if (!captured)
-    devices()->hold(work, std::move(tensors),
-                    call.limit < longest_ ? std::chrono::steady_clock::now() + call.limit
-                                          : Devices::Time::max());
+    call.devices.hold(work, std::move(tensors),
+                      call.limit < longest_ ? std::chrono::steady_clock::now() + call.limit
+                                            : Devices::Time::max());
   return work;
 }
 
@@ -86,7 +86,8 @@ TorchBackend::WorkPtr TorchBackend::issue_on_device(const JobPtr& job, c10::Devi
     const std::lock_guard lock(mutex_);
     joined = coalesced_.has_value();
   }
-  const Devices::LinkPtr link = devices()->all(device);
+  const auto devices = this->devices();
+  const Devices::LinkPtr link = devices->all(device);
   const c10::Stream current = current_stream(device);
   const bool own = async || joined;
   const c10::Stream stream = own ? link->stream() : current;
@@ -108,9 +109,9 @@ TorchBackend::WorkPtr TorchBackend::issue_on_device(const JobPtr& job, c10::Devi
   for (const Tensors* list : {&job->inputs, &job->outputs})
     tensors.insert(tensors.end(), list->begin(), list->end());
   for (const auto& [to, from] : job->copies) tensors.push_back(from);
-  const auto work =
-      end_on_device({job->operation, job->inputs, job->outputs, job->number, job->timeout}, link,
-                    stream, std::move(tensors));
+  const auto work = end_on_device(
+      {job->operation, job->inputs, job->outputs, job->number, job->timeout, *devices}, link,
+      stream, std::move(tensors));
   if (!status) fail_on_device(job->operation, job->number, status.error());
   if (joined) {
     const std::lock_guard lock(mutex_);
@@ -136,10 +137,10 @@ TorchBackend::WorkPtr TorchBackend::message_on_device(const DeviceMessage& messa
 
 TorchBackend::Ptr<DeviceWork> TorchBackend::start_on_device(const DeviceMessage& message) {
   const at::Tensor& tensor = message.tensor;
-  if (communicator() == nullptr)
-    fail_on_device(message.operation, message.number,
-                   {Code::kAborted, "the process group was shut down", Rank{rank_}});
-  const auto link = devices()->pair(message.peer, message.sends, tensor.device());
+  const Members now = members();
+  if (now.collectives == nullptr)
+    raise(describe(message.operation.name, message.number, *shared_), no_ranks());
+  const auto link = now.devices->pair(message.peer, message.sends, tensor.device());
   const c10::Stream& stream = link->stream();
   const c10::NoGradGuard no_grad;
   at::Tensor row = tensor;
@@ -158,8 +159,9 @@ TorchBackend::Ptr<DeviceWork> TorchBackend::start_on_device(const DeviceMessage&
     copy_over(tensor, row);
   }
   const Tensors outputs = message.sends ? Tensors{} : Tensors{tensor};
-  const auto work = end_on_device({message.operation, {tensor}, outputs, message.number, limit()},
-                                  link, stream, {tensor, row});
+  const auto work =
+      end_on_device({message.operation, {tensor}, outputs, message.number, limit(), *now.devices},
+                    link, stream, {tensor, row});
   if (!status) fail_on_device(message.operation, message.number, status.error());
   return work;
 }
@@ -187,7 +189,9 @@ TorchBackend::WorkPtr TorchBackend::end_coalescing_on_devices(const Coalesced& c
 
 void TorchBackend::eagerConnectSingleDevice(at::Device device) {
   const std::lock_guard order(issue_);
-  if (!device.is_cpu()) devices()->all(device);
+  // torch asks for it when the group is made: one that has no ranks yet connects them later.
+  const Members now = members();
+  if (!device.is_cpu() && now.collectives != nullptr) now.devices->all(device);
 }
 
 }  // namespace tutti::python
