@@ -220,8 +220,9 @@ Status WindowService::answer(int to, WindowRequest request, std::span<const std:
 Status WindowService::take_answer(const Lock& lock, const std::shared_ptr<Incoming>& incoming) {
   const WindowRequest& request = incoming->request;
   const auto found = questions_.find(request.ticket);
-  if (found == questions_.end() || found->second->to != incoming->from.value ||
-      found->second->answer.size() != request.bytes)
+  // Not a second time: the rank that asked frees the memory for it once it has the first.
+  if (found == questions_.end() || found->second->begun ||
+      found->second->to != incoming->from.value || found->second->answer.size() != request.bytes)
     return refused(*incoming, "an answer that nobody waits for");
   Question* const question = found->second;
   question->begun = true;

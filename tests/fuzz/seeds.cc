@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "comm/tuning.h"
+#include "comm/window_service.h"
 #include "fuzz/frames.h"
 #include "fuzz/replicator_calls.h"
 #include "tools/run/orders.h"
@@ -277,6 +278,39 @@ std::string rails_seed_twice() {
   return input;
 }
 
+/// Requests to a window, and answers to what its rank asks (window_requests_fuzz.cc).
+void add_window_requests(Seeds& seeds) {
+  using Kind = WindowRequest::Kind;
+  const auto add = [&](const char* name, std::uint8_t asked, std::vector<WindowRequest> requests) {
+    std::string& input = seeds[std::string("window_requests/") + name];
+    input += static_cast<char>(asked);
+    for (const WindowRequest& request : requests) {
+      input += static_cast<char>(3);
+      input.append(reinterpret_cast<const char*>(&request), sizeof(request));
+    }
+  };
+  constexpr auto kType = static_cast<std::uint8_t>(DataType::kInt32);
+  constexpr auto kOp = static_cast<std::uint8_t>(ReduceOp::kSum);
+  add("all_kinds", 0,
+      {{.kind = Kind::kPut, .offset = 8, .bytes = 8},
+       {.kind = Kind::kPut, .offset = 100, .bytes = 30'000},
+       {.kind = Kind::kAccumulate, .type = kType, .op = kOp, .offset = 4, .bytes = 20'000},
+       {.kind = Kind::kFetchAdd, .offset = 16, .bytes = 8, .ticket = 1},
+       {.kind = Kind::kCompareSwap, .offset = 24, .bytes = 8, .ticket = 2},
+       {.kind = Kind::kGet, .offset = 0, .bytes = 20'000, .ticket = 3},
+       {.kind = Kind::kGet, .offset = 39'999, .bytes = 1, .ticket = 4},
+       {.kind = Kind::kSignal, .number = 63},
+       {.kind = Kind::kFlush, .ticket = 5},
+       {.kind = Kind::kBye}});
+  const WindowRequest small{.kind = Kind::kData, .bytes = 20, .ticket = 1};
+  const WindowRequest large{.kind = Kind::kData, .bytes = 200, .ticket = 1};
+  add("answer", 20, {small, {.kind = Kind::kFlush}});
+  add("long_answer", 200, {large, {.kind = Kind::kFlush}});
+  add("two_answers", 20, {small, small});
+  add("two_long_answers", 200, {large, large});
+  add("over", 0, {{.kind = Kind::kBye}, {.kind = Kind::kOver}});
+}
+
 Seeds all_seeds() {
   Seeds seeds;
   seeds["rails/twice"] = rails_seed_twice();
@@ -285,6 +319,7 @@ Seeds all_seeds() {
   add_endpoint_infos(seeds);
   add_exchange_tables(seeds);
   add_agent_orders(seeds);
+  add_window_requests(seeds);
   std::mt19937 random(50);  // Its numbers are the same everywhere.
   for (int i = 0; i < 48; ++i) {
     std::string& choices = seeds[fmt::format("differential/choices_{:02}", i)];

@@ -91,6 +91,36 @@ TEST_CASE("requests that can't be are refused, whatever is wrong with them") {
   }
 }
 
+// The rank that asked has its answer after the first, and frees the memory for it.
+TEST_CASE("an answer that comes twice ends the window") {
+  const std::size_t bytes =
+      GENERATE(std::size_t{8}, std::size_t{200});  // In the request, and behind it.
+  CAPTURE(bytes);
+  Settings settings;
+  settings.transport = "tcp";
+  auto comms = Communicator::in_process(2, settings).value();
+  std::vector<std::byte> memory(kBytes), sent(bytes), answer(bytes);
+  auto service =
+      std::make_shared<WindowService>(Insides::of(comms[0]), std::vector<bool>{false, true},
+                                      WindowMemory{memory, nullptr, [](int, int) {}, [] {}});
+  REQUIRE(service->begin());
+  std::jthread asks([&] { (void)service->ask(1, {.kind = Kind::kGet, .bytes = bytes}, answer); });
+  WindowRequest request;
+  REQUIRE(comms[1].recv(&request, sizeof request, DataType::kUint8, Rank{0}));
+  request.kind = Kind::kData;
+  REQUIRE(comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0}));
+  if (request.has_data_behind())
+    REQUIRE(comms[1].send(sent.data(), bytes, DataType::kUint8, Rank{0}));
+  REQUIRE(comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0}));
+  for (const Deadline end = Deadline::after(std::chrono::seconds(10));
+       service->error() == nullptr && !end.passed();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::string said = service->error() == nullptr ? "" : service->error()->to_string();
+  service->abandon({Code::kAborted, "the test is over"});
+  INFO(said);
+  CHECK(said.find("an answer that nobody waits for") != std::string::npos);
+}
+
 // To `tutti status` the receive that a service always has is no wait.
 TEST_CASE("a window that nobody asks anything waits for nothing") {
   Settings settings;
