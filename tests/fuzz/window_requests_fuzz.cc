@@ -36,7 +36,7 @@ Bytes data_of(std::uint8_t first, std::size_t bytes) {
 struct Model {
   Bytes memory = Bytes(kBytes, std::byte{7});
   std::size_t asked = 0;     // The bytes that its rank waits for; 0: none.
-  std::uint64_t ticket = 0;  // Of what it asks.
+  std::uint64_t ticket = 0;  // What its question has.
   Bytes got;                 // Its answer.
   bool bye = false;
 
@@ -45,17 +45,17 @@ struct Model {
   }
   /// Carries out a request, whose data are these. What it is answered; null: it can't be.
   std::optional<Bytes> take(const WindowRequest& request, const Bytes& data) {
-    const auto place = memory.begin() + static_cast<std::ptrdiff_t>(request.offset);
+    const auto place = [&] { return memory.begin() + static_cast<std::ptrdiff_t>(request.offset); };
     const auto type = static_cast<DataType>(request.type);
     const auto op = static_cast<ReduceOp>(request.op);
     switch (request.kind) {
       case Kind::kPut:
         if (!has_place(request)) return std::nullopt;
-        std::ranges::copy(data, place);
+        std::ranges::copy(data, place());
         return Bytes{};
       case Kind::kGet:
         if (!has_place(request)) return std::nullopt;
-        return Bytes(place, place + static_cast<std::ptrdiff_t>(request.bytes));
+        return Bytes(place(), place() + static_cast<std::ptrdiff_t>(request.bytes));
       case Kind::kAccumulate:
         if (!has_place(request) || !kernels::may_accumulate(type, op) ||
             request.offset % size_of(type) != 0 || request.bytes % size_of(type) != 0)

@@ -28,6 +28,7 @@ struct Options {
   std::uint64_t job = 0;  // The only one that this process does; 0: all.
   int ranks = 0;          // As many as the seed says.
   int hosts = kMostHosts;
+  int calls = 0;  // How many the many ranks make; 0: one of each collective.
   bool trace = false, twice = false, verbose = false;
   std::string until;  // Ends with the first broken promise that this regular expression finds.
 };
@@ -74,8 +75,9 @@ int run_seeds(const Options& options) {
        seed += options.jobs) {
     ++runs;
     show_progress(options, seed);
-    const Parameters parameters =
+    Parameters parameters =
         options.ranks == 0 ? draw(seed) : draw_many(seed, options.ranks, options.hosts);
+    if (options.ranks != 0 && options.calls != 0) parameters.calls = options.calls;
     if (options.verbose) std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
     const Outcome outcome = run(parameters, options.trace);
     errors += static_cast<std::uint64_t>(outcome.errors);
@@ -172,6 +174,8 @@ int main(int count, char** arguments) {
       options.ranks = static_cast<int>(std::min<std::uint64_t>(number(), kMostRanks));
     else if (one == "--hosts")
       options.hosts = static_cast<int>(std::clamp<std::uint64_t>(number(), 1, kMostHosts));
+    else if (one == "--calls")
+      options.calls = static_cast<int>(std::min<std::uint64_t>(number(), kMostCalls));
     else if (one == "--jobs")
       options.jobs = std::max<std::uint64_t>(number(), 1);
     else if (one == "--job")
@@ -187,8 +191,9 @@ int main(int count, char** arguments) {
     else {
       std::fprintf(stderr,
                    "usage: tutti_virtual [--seed N | --first N --seeds N] [--jobs N [--job J]]\n"
-                   "                     [--ranks N] [--hosts N] [--twice] [--trace] [--verbose] "
-                   "[--until REGEX]\n");
+                   "                     [--ranks N [--calls N]] [--hosts N] [--twice] [--trace] "
+                   "[--verbose]\n"
+                   "                     [--until REGEX]\n");
       return 2;
     }
   }

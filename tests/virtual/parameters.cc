@@ -180,6 +180,12 @@ Parameters draw_many(std::uint64_t seed, int ranks, int hosts) {
   run.timeout_ms = 60'000;
   run.calls = kCollectiveCount;
   run.most_kib = 4;
+  Random random{seed};
+  if (random.one_in(2)) {
+    run.faults.kills = 1;
+    run.faults.after_joining = true;
+    run.faults.kill_at_point = random.below(4 * static_cast<std::uint64_t>(ranks));
+  }
   return run;
 }
 

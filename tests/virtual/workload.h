@@ -9,7 +9,7 @@ namespace tutti::virt {
 /// The run of a seed.
 Parameters draw(std::uint64_t seed);
 /// So many ranks, which join over TCP and call each collective once, in shared memory if there is
-/// one host; nothing fails.
+/// one host. Every second seed kills a rank once all have joined.
 Parameters draw_many(std::uint64_t seed, int ranks, int hosts);
 /// One line for people.
 std::string describe(const Parameters& run);
