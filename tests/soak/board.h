@@ -2,6 +2,7 @@
 // they all map.
 #pragma once
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "soak/schedstat.h"
 #include "tutti/result.h"
 
 namespace tutti::soak {
@@ -23,6 +25,12 @@ enum class Phase : int {
   kEnded,    // Its calls are over: all went well, or the fields below say what did not.
 };
 
+/// How long a thread had waited for a CPU.
+struct Waited {
+  int task = 0;
+  std::uint64_t ns = 0;
+};
+
 /// One rank. It writes the fields before it stores `phase` with release; the watcher reads them
 /// after it has loaded that with acquire.
 struct Place {
@@ -33,11 +41,20 @@ struct Place {
   int code = 0, peer = -1;
   int named = -1;  // The peer's number in the text.
   std::array<char, 1024> text{}, wrong{}, call{};
+  std::array<Waited, 32> waits{};  // When the last call had ended: by thread.
+  int wait_count = 0;
 
   void put(std::array<char, 1024>& to, std::string_view from) {
     const std::size_t bytes = std::min(from.size(), to.size() - 1);
     std::memcpy(to.data(), from.data(), bytes);
     to[bytes] = 0;
+  }
+  void put_waits() {
+    wait_count = 0;
+    for (const auto& [task, ns] : waited_ns(::getpid())) {
+      if (wait_count < static_cast<int>(waits.size()))
+        waits[static_cast<std::size_t>(wait_count++)] = {task, ns};
+    }
   }
   Phase at() const { return static_cast<Phase>(phase.load(std::memory_order_acquire)); }
   void go(Phase next) { phase.store(static_cast<int>(next), std::memory_order_release); }

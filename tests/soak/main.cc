@@ -5,12 +5,15 @@
 // repeats it.
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "perf/command_line/command_line.h"
+#include "soak/board.h"
 #include "soak/ranks.h"
 #include "soak/round.h"
 
@@ -24,31 +27,67 @@ struct Options {
   int rounds = 0;  // 0: as many as there is time for.
   std::uint64_t seed = 1;
   double within = 1;
+  int ranks = 0;  // 0: 2 to 4.
   std::string only, transport, children, work;
   bool member = false;
 };
 
-/// What a seed says, within what the user says.
+/// Gives out what a number says, one part after another; the parts are independent.
+class Turns {
+ public:
+  explicit Turns(std::uint64_t number) : left_(number) {}
+  int pick(int count) {
+    const auto turn = static_cast<int>(left_ % static_cast<unsigned>(count));
+    left_ /= static_cast<unsigned>(count);
+    return turn;
+  }
+
+ private:
+  std::uint64_t left_;
+};
+
+/// What a seed says, within what the user says. Consecutive seeds go through all there is: each
+/// rank of each number of ranks, on each transport, with children and without.
 RoundOptions options_of(const Options& options, std::uint64_t seed) {
   RoundOptions round;
   round.seed = seed;
   round.within_seconds = options.within;
-  const std::uint64_t turn = seed / 12;  // So that what follows does not go with the victim.
-  round.ranks = 2 + static_cast<int>(turn % 3);
-  round.victim = static_cast<int>(seed % static_cast<unsigned>(round.ranks));
-  round.transport =
-      options.transport.empty() ? (seed % 2 == 0 ? "shared_memory" : "tcp") : options.transport;
-  round.children = options.children.empty() ? seed / 2 % 2 == 0 : options.children == "yes";
-  round.trains = options.work.empty() ? seed / 4 % 4 == 0 : options.work == "train";
-  if (const auto attack = attack_of(options.only))
-    round.attack = *attack;
+  Turns turns(seed);
+  round.transport = options.transport.empty() ? (turns.pick(2) == 0 ? "shared_memory" : "tcp")
+                                              : options.transport;
+  round.children = options.children.empty() ? turns.pick(2) == 0 : options.children == "yes";
+  round.ranks = options.ranks;
+  if (options.ranks == 0) {
+    round.victim = turns.pick(2 + 3 + 4);
+    for (round.ranks = 2; round.victim >= round.ranks; ++round.ranks) round.victim -= round.ranks;
+  } else {
+    round.victim = turns.pick(options.ranks);
+  }
+  round.trains = options.work.empty() ? turns.pick(4) == 0 : options.work == "train";
+  const int attack = turns.pick(6);
+  if (const auto only = attack_of(options.only))
+    round.attack = *only;
   else if (options.only.empty())
-    round.attack = seed / 3 % 6 == 0   ? Attack::kStop
-                   : seed / 3 % 6 == 1 ? Attack::kFork
-                                       : Attack::kKill;
+    round.attack = attack == 0 ? Attack::kStop : attack == 1 ? Attack::kFork : Attack::kKill;
   if (options.only == "train") round.trains = true;
   if (round.attack != Attack::kKill) round.trains = false;
   return round;
+}
+
+/// A kind of round: what happens to which rank, and where.
+std::string kind_of(const RoundOptions& round) {
+  return fmt::format("{} of rank {} of {}, {}{}{}", name_of(round.attack), round.victim,
+                     round.ranks, round.transport, round.children ? ", with forked children" : "",
+                     round.trains ? ", training" : "");
+}
+
+/// How many kinds of rounds there were, and how many of each.
+void say_kinds(const std::map<std::string, int>& kinds) {
+  const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto [least, most] = std::minmax_element(kinds.begin(), kinds.end(), less);
+  if (least == kinds.end()) return;
+  fmt::print("{} kinds of rounds, {} to {} of each; fewest: {}\n", kinds.size(), least->second,
+             most->second, least->first);
 }
 
 std::string repeat_command(const Options& options, std::uint64_t seed) {
@@ -57,6 +96,7 @@ std::string repeat_command(const Options& options, std::uint64_t seed) {
     if (!value.empty()) command += fmt::format(" --{} {}", name, value);
   };
   add("only", options.only);
+  add("ranks", options.ranks == 0 ? "" : std::to_string(options.ranks));
   add("transport", options.transport);
   add("children", options.children);
   add("work", options.work);
@@ -99,6 +139,7 @@ int run_rounds(const Options& options) {
   const auto begin = Clock::now();
   auto next_line = begin;
   std::vector<Answer> answers;
+  std::map<std::string, int> kinds;
   std::uint64_t steps = 0;
   int failed = 0, done = 0;
   for (; options.rounds == 0 || done < options.rounds; ++done) {
@@ -106,14 +147,13 @@ int run_rounds(const Options& options) {
     if (options.rounds == 0 && passed.count() > options.seconds) break;
     const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(done);
     const RoundOptions round = options_of(options, seed);
+    ++kinds[kind_of(round)];
     const Outcome outcome = run_round(round, data);
     answers.insert(answers.end(), outcome.answers.begin(), outcome.answers.end());
     steps += outcome.steps;
     if (!outcome.complaints.empty()) {
       ++failed;
-      fmt::print("FAILED: {} of rank {} of {}, {}{}{}\n", name_of(round.attack), round.victim,
-                 round.ranks, round.transport, round.children ? ", with forked children" : "",
-                 round.trains ? ", training" : "");
+      fmt::print("FAILED: {}\n", kind_of(round));
       for (const std::string& one : outcome.complaints) fmt::print("  {}\n", one);
       fmt::print("  again: {}\n", repeat_command(options, seed));
     }
@@ -125,6 +165,7 @@ int run_rounds(const Options& options) {
     std::fflush(stdout);
   }
   fmt::print("{} rounds, {} failed, {} steps of ranks\n", done, failed, steps);
+  say_kinds(kinds);
   say_answers(answers);
   return failed == 0 ? 0 : 1;
 }
@@ -155,6 +196,8 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.seed, "The first round's seed; each next one is one more");
   app.add_option("--only", options.only, "One kind of round")
       .check(tutti::perf::is_member({"kill", "stop", "fork", "train"}));
+  app.add_option("--ranks", options.ranks, "How many ranks; else 2, 3 and 4 in turn")
+      .check(tutti::perf::range(2, tutti::soak::kMostRanks));
   app.add_option("--transport", options.transport, "One transport");
   app.add_option("--children", options.children, "Whether ranks have forked sleeping children")
       .check(tutti::perf::is_member({"yes", "no"}));

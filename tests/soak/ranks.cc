@@ -57,6 +57,7 @@ Result<bool> all_finish(Communicator& comm, bool mine) {
 
 void note(Place& place, const Error& error, Clock::time_point called) {
   place.ended_ns = ns_of(Clock::now());
+  place.put_waits();
   place.called_ns = ns_of(called);
   place.code = static_cast<int>(error.code);
   place.peer = place.named = error.peer.value;

@@ -23,6 +23,7 @@
 
 #include "soak/board.h"
 #include "soak/ranks.h"
+#include "soak/schedstat.h"
 
 namespace tutti::soak {
 namespace {
@@ -55,18 +56,6 @@ class Directory {
  private:
   fs::path path_;
 };
-
-/// How long each thread of a process has been ready to run and did not, by its number.
-std::map<std::string, std::uint64_t> waited_ns(pid_t pid) {
-  std::map<std::string, std::uint64_t> all;
-  std::error_code gone;
-  for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", pid), gone)) {
-    std::ifstream file(task.path() / "schedstat");
-    std::uint64_t ran = 0, waited = 0;
-    if (file >> ran >> waited) all[task.path().filename()] = waited;
-  }
-  return all;
-}
 
 /// The sockets in the file system of names that a process holds.
 std::set<std::string> sockets_of(pid_t pid) {
@@ -188,7 +177,7 @@ class Round {
   }
 
   void kill_one() {
-    std::vector<std::map<std::string, std::uint64_t>> before;
+    std::vector<std::map<int, std::uint64_t>> before;
     for (const pid_t one : pids_) before.push_back(waited_ns(one));
     const auto killed = Clock::now();
     ::kill(pid(options_.victim), SIGKILL);
@@ -203,7 +192,8 @@ class Round {
       Answer answer;
       answer.seconds = static_cast<double>(at.ended_ns - std::max(killed_ns, at.called_ns)) / 1e9;
       auto& old = before[static_cast<std::size_t>(rank)];
-      for (const auto& [task, waited] : waited_ns(pid(rank))) {
+      for (int i = 0; i < at.wait_count; ++i) {
+        const auto [task, waited] = at.waits[static_cast<std::size_t>(i)];
         answer.waited_for_cpu_seconds =
             std::max(answer.waited_for_cpu_seconds, static_cast<double>(waited - old[task]) / 1e9);
       }

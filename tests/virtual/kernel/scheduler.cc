@@ -38,6 +38,12 @@ Time slowness() {
   return world->points < 3 * kManyPoints ? 8 : 32;
 }
 
+/// Many ranks run at the same time: with them the clock goes no faster than with kManyRanks.
+Time side_by_side(Time one) {
+  const int ranks = world->parameters.ranks;
+  return ranks > kManyRanks ? one * kManyRanks / static_cast<Time>(ranks) : one;
+}
+
 bool later(const Event& a, const Event& b) {
   return a.at != b.at ? a.at > b.at : a.order > b.order;
 }
@@ -188,7 +194,7 @@ void note(const char* what, std::int64_t a, std::int64_t b) {
 }
 
 void point(const char* what) {
-  world->now += (40 + world->random.below(200)) * slowness();
+  world->now += side_by_side((40 + world->random.below(200)) * slowness());
   ++world->points;
   note(what);
   faults::at_point();
