@@ -1,5 +1,8 @@
 #include "trainer/elastic.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -8,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/stragglers.h"
 #include "trainer/worker.h"
 
 namespace tutti::trainer {
@@ -25,6 +29,17 @@ constexpr const char* kGrown = "grown";  // The name of the communicator with a 
 struct Place {
   std::int32_t rank = 0, ranks = 0;
 };
+
+/// A rank that leaves a file there becomes a member, so no other user may write there.
+Status check_folder(const std::string& folder) {
+  struct stat facts {};
+  if (::stat(folder.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode))
+    return Error{Code::kInvalidArgument, "elastic: there is no folder " + folder};
+  if (facts.st_uid == ::geteuid() && (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return ok();
+  return Error{Code::kInvalidArgument, "elastic: the folder " + folder +
+                                           " belongs to another user, or others may write there, "
+                                           "and join; take one of your own, or chmod go-w"};
+}
 
 /// A file with the id of a new rank's store; removed with the object.
 class Announcement {
@@ -103,8 +118,14 @@ class Elastic {
         elastic_.progress(static_cast<int>(worker_.epochs().size()), options_.epochs, *figures);
       }
     }
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    return outcome_of(worker_, samples, took.count());
+    const auto end = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> took = end - start, together = end - since_;
+    const double idle = worker_.phases().exposed_s - idle_before_;
+    TUTTI_TRY(const Straggler straggler,
+              find_straggler(*comm_, before_, {std::max(together.count(), 1e-9), idle}));
+    TUTTI_TRY(Outcome outcome, outcome_of(worker_, samples, took.count()));
+    outcome.straggler = straggler;
+    return outcome;
   }
 
   std::string who() const { return "rank " + std::to_string(comm_->rank().value); }
@@ -146,9 +167,13 @@ class Elastic {
       return Error{Code::kInternal, who() + " is more than one step ahead of another",
                    comm_->rank()};
     }
-    if (std::all_of(all.begin(), all.end(), has)) return ok();
-    TUTTI_RETURN_IF_ERROR(worker_.hand_over(Rank{static_cast<int>(root - all.begin())}));
-    has_state_ = true;
+    if (!std::all_of(all.begin(), all.end(), has)) {
+      TUTTI_RETURN_IF_ERROR(worker_.hand_over(Rank{static_cast<int>(root - all.begin())}));
+      has_state_ = true;
+    }
+    TUTTI_TRY(before_, comm_->counters());
+    since_ = std::chrono::steady_clock::now();
+    idle_before_ = worker_.phases().exposed_s;
     return ok();
   }
 
@@ -216,6 +241,10 @@ class Elastic {
   const ElasticOptions& elastic_;
   Worker worker_;
   bool has_state_;
+  // When the ranks of now began to go on together: a straggler is one of theirs.
+  Counters before_;
+  std::chrono::steady_clock::time_point since_;
+  double idle_before_ = 0;
 };
 
 }  // namespace
@@ -223,6 +252,7 @@ class Elastic {
 Result<ElasticOutcome> train_elastic(std::optional<Communicator> comm, const Split& data,
                                      const TrainOptions& options, const ElasticOptions& elastic) {
   TUTTI_RETURN_IF_ERROR(check_options(options));
+  TUTTI_RETURN_IF_ERROR(check_folder(elastic.folder));
   TUTTI_TRY(const Network network, make_network(options.model, data.train));
   return Elastic(std::move(comm), data, options, network, elastic)
       .run(static_cast<double>(data.train.size()) * options.epochs);

@@ -49,6 +49,16 @@ for transport in shared_memory tcp; do
 done
 
 unset TUTTI_TRANSPORT
+echo "== the slow rank is named, of the ranks that are left"
+mkdir "$work/slow"
+"$tutti" run --elastic -n 3 --no-prefix -- "$tutti" train --elastic "$work/slow" --epochs 20 \
+  --slow-rank 1:5ms --target-accuracy 0.1 >"$work/slow.log" 2>&1 &
+job=$!
+eventually trains "$work/slow.log" 1
+kill -9 "$(ranks_of "$job" | sed -n 1p)"
+wait "$job" || fail "exit code $? with a slow rank"
+grep -q "^rank [01] came last to" "$work/slow.log" || fail "no slow rank is named"
+
 echo "== two are killed, a new one joins, and one more is killed"
 start both 300 4
 eventually trains "$work/both.log" 1
@@ -75,6 +85,8 @@ refused() {
 refused "needs --elastic" train --join
 refused "leave --ranks out" train --elastic "$work" --ranks 2
 refused "$work/none" train --elastic "$work/none"
+mkdir -m 777 "$work/open"
+refused "others may write there" train --elastic "$work/open"
 refused "leave out --hosts" run --elastic --hosts localhost -- true
 code=0
 TUTTI_TIMEOUT_MS=300 "$tutti" train --elastic "$work" --join >"$work/out" 2>"$work/err" || code=$?
