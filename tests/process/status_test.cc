@@ -249,7 +249,13 @@ TEST_CASE("ranks that outlive another write their calls, and its latest ones") {
   CHECK(processes.wait(1) == 128 + SIGKILL);
   for (const int rank : {0, 2}) CHECK(processes.wait(rank) == 0);
   int files = 0;
+  std::string killed_record;
   for (const auto& at : std::filesystem::directory_iterator(records.path())) {
+    if (at.path().extension() == ".record") {
+      CHECK(killed_record.empty());  // The others removed theirs.
+      killed_record = at.path();
+      continue;
+    }
     ++files;
     const json record = json::parse(std::ifstream(at.path()));
     CHECK(record["code"] == "peer failed");
@@ -264,6 +270,14 @@ TEST_CASE("ranks that outlive another write their calls, and its latest ones") {
     CHECK((*killed)["calls"].back()["call"] == 5);
   }
   CHECK(files == 2);
+  // The killed rank's own record says what it did last, and from when to when.
+  REQUIRE(!killed_record.empty());
+  const json merged = json::parse(run_status("--json --calls --merge " + killed_record).text);
+  REQUIRE(merged.size() == 1);
+  const json& rank = merged.front()["here"].front();
+  CHECK(rank["rank"] == 1);
+  CHECK(rank["calls"].back()["call"] == 5);
+  CHECK(rank["calls"].back()["what"] == "all_reduce of 100 float32 (sum)");
 }
 
 }  // namespace

@@ -52,9 +52,8 @@ std::string name_of(const fs::path& process) {
   return name;
 }
 
-/// The record in that descriptor of a process; empty if it is none, or is another process's.
-std::vector<flight::SeenTrack> read_descriptor(const fs::path& path, std::uint64_t pid,
-                                               const flight::Now& now) {
+/// All in a file of records; empty if it is none.
+std::vector<flight::SeenTrack> read_tracks(const fs::path& path, const flight::Now& now) {
   Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
   if (!file || fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return {};
@@ -67,10 +66,15 @@ std::vector<flight::SeenTrack> read_descriptor(const fs::path& path, std::uint64
     }
     return true;
   };
-  auto tracks = flight::read_file(copy, now);
-  // A process that inherited the descriptor makes none of these calls.
-  std::erase_if(tracks, [pid](const auto& track) { return pid != 0 && track.pid != pid; });
-  return tracks;
+  return flight::read_file(copy, now);
+}
+
+/// Whether a descriptor with that link may be a record (exec/flight/place.h).
+bool may_be_record(const std::string& link) {
+  const std::string memory = std::string("/memfd:") + flight::kFileName;
+  const std::string name = link.substr(link.rfind('/') + 1);
+  return link.starts_with(memory) ||
+         (name.starts_with(flight::kFileName) && name.find(flight::kFileEnd) != std::string::npos);
 }
 
 bool is_number(const std::string& text) {
@@ -79,22 +83,35 @@ bool is_number(const std::string& text) {
 }
 
 void read_process(const fs::path& process, int pid, Found& found) {
-  const std::string name = std::string("/memfd:") + flight::kFileName;
   std::error_code failed;
   for (fs::directory_iterator at(process / "fd", failed), end; !failed && at != end;
        at.increment(failed)) {
     std::error_code no_link;
-    if (!fs::read_symlink(at->path(), no_link).string().starts_with(name)) continue;
+    if (!may_be_record(fs::read_symlink(at->path(), no_link).string())) continue;
     const std::uint64_t own = own_pid(process);
     found.now = flight::Now::look();
-    for (auto& track : read_descriptor(at->path(), own, found.now))
-      found.tracks.push_back({std::move(track), pid, name_of(process), false});
+    for (auto& track : read_tracks(at->path(), found.now)) {
+      // A process that inherited the descriptor makes none of these calls.
+      if (own == 0 || track.pid == own)
+        found.tracks.push_back({std::move(track), pid, name_of(process), false});
+    }
     return;
   }
   if (failed == std::errc::permission_denied) ++found.hidden;
 }
 
 }  // namespace
+
+std::vector<flight::SeenTrack> read_record(const std::string& path) {
+  auto tracks = read_tracks(path, flight::Now::look());
+  for (flight::SeenTrack& track : tracks) {
+    // What it did last is the last that is known of its time.
+    track.seen_ns = track.made_ns;
+    for (const flight::Seen& seen : track.entries)
+      track.seen_ns = std::max({track.seen_ns, seen.begin_ns, seen.end_ns});
+  }
+  return tracks;
+}
 
 Found find_tracks(const std::string& proc) {
   Found found;

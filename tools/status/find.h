@@ -21,6 +21,10 @@ struct Found {
   exec::flight::Now now;
 };
 
+/// The record in a file, of a process that has been killed; empty: it is none. Times are of the
+/// clock of the host that it ran on, if that has not been started again since.
+std::vector<exec::flight::SeenTrack> read_record(const std::string& path);
+
 /// All of this host. `proc`: "/proc".
 Found find_tracks(const std::string& proc);
 

@@ -36,6 +36,33 @@ void shift(flight::SeenTrack& track, std::int64_t by_ns) {
   track.ahead_ns -= by_ns;
 }
 
+/// Adds what a file has, with its times as the first one's host would tell them.
+void add(Found& found, FoundTrack one) {
+  if (!found.tracks.empty())
+    shift(one.track, one.track.ahead_ns - found.tracks.front().track.ahead_ns);
+  found.now.ns = std::max(found.now.ns, one.track.seen_ns);
+  found.tracks.push_back(std::move(one));
+}
+
+Status add_json(Found& found, const std::string& path) {
+  TUTTI_TRY(ordered_json json, read_json(path));
+  if (json.is_object()) json = ordered_json::array({json});  // A rank's, after an error.
+  for (const ordered_json& one : json) {
+    auto track = flight::track_of(one);
+    if (!track)
+      return Error{Code::kInvalidArgument, fmt::format("{}: {}", path, track.error().what)};
+    const auto program = one.find("program");
+    const auto stopped = one.find("stopped");
+    const auto pid = static_cast<int>(track->pid & 0x7fffffff);
+    add(found, {*std::move(track), pid,
+                program != one.end() && program->is_string()
+                    ? flight::printable(program->get<std::string>())
+                    : "",
+                stopped != one.end() && stopped->is_boolean() && stopped->get<bool>()});
+  }
+  return ok();
+}
+
 }  // namespace
 
 std::string save(const std::vector<CommStatus>& comms) {
@@ -56,24 +83,11 @@ std::string save(const std::vector<CommStatus>& comms) {
 Result<Found> merge(const std::vector<std::string>& files) {
   Found found;
   for (const std::string& path : files) {
-    TUTTI_TRY(ordered_json json, read_json(path));
-    if (json.is_object()) json = ordered_json::array({json});  // A rank's, after an error.
-    for (const ordered_json& one : json) {
-      auto track = flight::track_of(one);
-      if (!track)
-        return Error{Code::kInvalidArgument, fmt::format("{}: {}", path, track.error().what)};
-      if (!found.tracks.empty())
-        shift(*track, track->ahead_ns - found.tracks.front().track.ahead_ns);
-      const auto program = one.find("program");
-      const auto stopped = one.find("stopped");
-      const auto pid = static_cast<int>(track->pid & 0x7fffffff);
-      found.now.ns = std::max(found.now.ns, track->seen_ns);
-      found.tracks.push_back(
-          {*std::move(track), pid,
-           program != one.end() && program->is_string()
-               ? flight::printable(program->get<std::string>())
-               : "",
-           stopped != one.end() && stopped->is_boolean() && stopped->get<bool>()});
+    auto killed = read_record(path);
+    if (killed.empty()) TUTTI_RETURN_IF_ERROR(add_json(found, path));
+    for (flight::SeenTrack& track : killed) {
+      const auto pid = static_cast<int>(track.pid & 0x7fffffff);
+      add(found, {std::move(track), pid, "", false});
     }
   }
   return found;

@@ -3,7 +3,8 @@
 // A process has one memfd, kFileName, with a head and kTracks tracks. A track belongs to one rank
 // of one communicator, and has a head, totals and a ring of kEntries entries: messages and calls.
 // `tutti status` finds the memfd in /proc/PID/fd and reads it there: the memory is gone when the
-// process is, and nothing has to be cleaned up.
+// process is, and nothing has to be cleaned up. With TUTTI_FLIGHT it is a file in that folder,
+// which a process removes when it ends, and leaves if it is killed (place.h).
 //
 // Everything is a word of 64 bits. The writer (recorder.h) stores words one by one; a reader
 // (reader.h) in another process copies the file by pread. Both use these templates, with atomic
@@ -20,6 +21,7 @@
 namespace tutti::exec::flight {
 
 inline constexpr const char* kFileName = "tutti-flight";
+inline constexpr const char* kFileEnd = ".record";  // In a folder.
 /// "tuttifl", and a number that changes whenever the layout does.
 inline constexpr std::uint64_t kMagic = 0x7475747469666c04ULL;
 inline constexpr std::size_t kTracks = 1024;

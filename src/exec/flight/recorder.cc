@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,9 +10,10 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <utility>
 
-#include "base/fd.h"
 #include "base/fork.h"
+#include "exec/flight/place.h"
 #include "exec/flight/reader.h"
 #include "exec/flight/spans.h"
 #include "exec/flight/trace_file.h"
@@ -27,10 +27,10 @@ struct TracedRecorder {
   std::vector<std::shared_ptr<Spans::Buffer>> rows;
 };
 
-/// This process's memfd.
+/// This process's record.
 struct File {
   std::mutex mutex;
-  Fd fd;
+  Place place;
   FileHead<Word>* head = nullptr;
   std::bitset<kTracks> used;
   std::uint64_t serial = 0;  // The last one given.
@@ -44,7 +44,7 @@ File& file() {
 /// A child records its own calls in a file of its own. The parent's mapping stays: a communicator
 /// of the parent that the child destroys unmaps its track.
 void forget_parents() {
-  file().fd.reset();
+  file().place = {};
   file().head = nullptr;
   file().used.reset();
   file().traced.clear();
@@ -61,34 +61,38 @@ void put(std::array<Word, words>& to, std::string_view text) {
   for (std::size_t i = 0; i < words; ++i) to[i].store(packed[i], std::memory_order_relaxed);
 }
 
+/// At the end of a process that is not killed.
+void remove_file() {
+  const std::lock_guard lock(file().mutex);
+  file().place.remove();
+}
+
 /// Makes the file if there is none. False: the system refuses one; then calls are recorded where
 /// nobody else can read them.
-bool open_file(File& file) {
-  if (file.fd) return true;
-  rlimit limit{};
-  // A file beyond this limit is not an error but a signal, SIGXFSZ.
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && kFileBytes > limit.rlim_cur) return false;
-  Fd fd(memfd_create(kFileName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd || ftruncate(fd.get(), static_cast<off_t>(kFileBytes)) != 0) return false;
-  fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  MappedMemory head = map_memory(sizeof(FileHead<Word>), MAP_SHARED, fd.get());
-  if (head == nullptr) return false;
+bool open_file(File& file, const About& about) {
+  if (file.place.fd) return true;
+  Place place = Place::make(about.folder, about.host);
+  if (!place.fd || !place.hold(0, sizeof(FileHead<Word>))) return place.remove(), false;
+  MappedMemory head = map_memory(sizeof(FileHead<Word>), MAP_SHARED, place.fd.get());
+  if (head == nullptr) return place.remove(), false;
   file.head = new (head.release()) FileHead<Word>();
   file.head->pid.store(static_cast<std::uint64_t>(getpid()), std::memory_order_relaxed);
   // release: a reader that sees the magic sees the pid.
   file.head->magic.store(kMagic, std::memory_order_release);
-  file.fd = std::move(fd);
+  file.place = std::move(place);
+  static const bool registered = std::atexit(remove_file) == 0;
+  static_cast<void>(registered);
   return true;
 }
 
 /// A track of the file and its place; null if there is none to be had.
-MappedMemory claim(int& place) {
+MappedMemory claim(const About& about, int& place) {
   const std::lock_guard lock(file().mutex);
-  if (!open_file(file())) return {};
+  if (!open_file(file(), about)) return {};
   std::size_t free = 0;
   while (free < kTracks && file().used[free]) ++free;
-  if (free == kTracks) return {};
-  MappedMemory memory = map_memory(kTrackBytes, MAP_SHARED, file().fd.get(), track_at(free));
+  if (free == kTracks || !file().place.hold(track_at(free), kTrackBytes)) return {};
+  MappedMemory memory = map_memory(kTrackBytes, MAP_SHARED, file().place.fd.get(), track_at(free));
   if (memory == nullptr) return memory;
   file().used.set(free);
   place = static_cast<int>(free);
@@ -142,7 +146,7 @@ std::shared_ptr<Spans::Buffer> add_row(const Recorder& recorder, std::string_vie
 }
 
 Recorder::Recorder(const About& about)
-    : owner_(getpid()), folder_(about.folder), trace_(about.trace), memory_(claim(place_)) {
+    : owner_(getpid()), folder_(about.folder), trace_(about.trace), memory_(claim(about, place_)) {
   if (memory_ == nullptr) memory_ = map_memory(kTrackBytes, MAP_PRIVATE | MAP_ANONYMOUS);
   if (memory_ == nullptr) throw std::bad_alloc();
   // The memory is zero, which is the initial value of all of it.
@@ -184,10 +188,13 @@ Recorder::~Recorder() {
   memory_.reset();
   // Gives the pages back and leaves zeros for the next communicator. Where the system refuses that,
   // the place is not used again.
-  const bool cleared = fallocate(file().fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+  const bool cleared = fallocate(file().place.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                  static_cast<off_t>(track_at(static_cast<std::size_t>(place_))),
                                  static_cast<off_t>(kTrackBytes)) == 0;
   file().used.set(static_cast<std::size_t>(place_), !cleared);
+  if (file().place.path.empty() || file().used.any()) return;
+  file().place.remove();
+  munmap(std::exchange(file().head, nullptr), sizeof(FileHead<Word>));
 }
 
 void Recorder::begin_run(std::uint64_t number, std::size_t kind, std::uint64_t bytes, bool eager) {
