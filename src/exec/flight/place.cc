@@ -53,7 +53,7 @@ Place Place::make(const std::string& folder, const std::string& host) {
 }
 
 bool Place::hold(std::size_t offset, std::size_t bytes) const {
-  if (path.empty()) return true;  // Of that size, and of memory that the system may overcommit.
+  if (path.empty()) return true;  // It has that size, and is memory like any other.
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && offset + bytes > limit.rlim_cur) return false;
   if (fallocate(fd.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0)
