@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -96,13 +96,14 @@ int usable_cpus() {
 
 int numa_nodes() {
   static const int known = [] {
+    // Ranges, as in "0-3,8". The folder's entries would say the same, but where memory is short
+    // libstdc++ ends the process while it reads a folder.
+    std::istringstream ranges(first_line("/sys/devices/system/node/online"));
     int count = 0;
-    std::error_code error;
-    for (const auto& entry :
-         std::filesystem::directory_iterator("/sys/devices/system/node", error)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with("node") && name.find_first_not_of("0123456789", 4) == std::string::npos)
-        ++count;
+    for (std::string range; std::getline(ranges, range, ',');) {
+      int first = 0, last = 0;
+      const int read = std::sscanf(range.c_str(), "%d-%d", &first, &last);
+      if (read >= 1) count += read == 2 ? std::max(last - first, 0) + 1 : 1;
     }
     return std::max(count, 1);
   }();
