@@ -148,11 +148,13 @@ Status MeshBuilder::exchange_endpoint_info() {
   return ok();
 }
 
-Status MeshBuilder::make_calls() {
-  std::vector<int> peers = joining_.peers;
-  std::sort(peers.begin(), peers.end());
+/// A place for each connection. That comes before the exchange: a peer for which the exchange went
+/// well connects to this rank, for which it may have failed.
+void MeshBuilder::expect_peers() {
+  std::sort(joining_.peers.begin(), joining_.peers.end());
   slots_.assign(static_cast<std::size_t>(joining_.rank_count), -1);
-  for (const int peer : peers) {
+  most_pending_ = kMostUnauthenticated;
+  for (const int peer : joining_.peers) {
     slots_[static_cast<std::size_t>(peer)] = static_cast<int>(mesh_.connections.size());
     for (int index = 0; index < joining_.connections; ++index) {
       Connection& connection = mesh_.connections.emplace_back();
@@ -160,10 +162,13 @@ Status MeshBuilder::make_calls() {
       connection.index = index;
       wanted_.emplace_back();
     }
-    if (peer > joining_.me) {
-      most_pending_ += static_cast<std::size_t>(joining_.connections);
-      continue;
-    }
+    if (peer > joining_.me) most_pending_ += static_cast<std::size_t>(joining_.connections);
+  }
+}
+
+Status MeshBuilder::make_calls() {
+  for (const int peer : joining_.peers) {
+    if (peer > joining_.me) break;  // They call this rank.
     const EndpointInfo& info = endpoints_[static_cast<std::size_t>(peer)];
     const auto ways = candidates(joining_.addresses, info);
     if (ways.empty()) {
@@ -185,7 +190,6 @@ Status MeshBuilder::make_calls() {
       calls_.push_back(std::move(call));
     }
   }
-  most_pending_ += kMostUnauthenticated;
   return ok();
 }
 
@@ -324,18 +328,13 @@ Status MeshBuilder::await_all() {
 Result<Mesh> MeshBuilder::run() {
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return system_error("epoll", errno);
+  expect_peers();
   TUTTI_RETURN_IF_ERROR(open_listeners());
   TUTTI_RETURN_IF_ERROR(exchange_endpoint_info());
   TUTTI_RETURN_IF_ERROR(make_calls());
   TUTTI_RETURN_IF_ERROR(loop());
   if (joining_.connections > 1) TUTTI_RETURN_IF_ERROR(await_all());
-  Mesh made;
-  made.unauthenticated = mesh_.unauthenticated;
-  for (Connection& one : mesh_.connections) {
-    Connection& given = made.connections.emplace_back(std::exchange(one, {}));
-    one.peer = given.peer;
-    one.index = given.index;
-  }
+  Mesh made = given();
   for (Call& call : calls_) call.candidates = {call.candidates[std::exchange(call.candidate, 0)]};
   times_ = kLater;
   joining_.exchange = nullptr;
@@ -343,10 +342,27 @@ Result<Mesh> MeshBuilder::run() {
   return made;
 }
 
+/// Takes out a connection, and leaves its place.
+Connection MeshBuilder::take(Connection& connection) {
+  Connection taken = std::exchange(connection, {});
+  connection.peer = taken.peer;
+  connection.index = taken.index;
+  return taken;
+}
+
+/// All that there are.
+Mesh MeshBuilder::given() {
+  Mesh made;
+  made.unauthenticated = mesh_.unauthenticated;
+  for (Connection& one : mesh_.connections) {
+    if (one.socket) made.connections.push_back(take(one));
+  }
+  return made;
+}
+
 Mesh MeshBuilder::reached() {
   (void)round(0);  // The other side may count on a connection whose last message has just come.
-  std::erase_if(mesh_.connections, [](const Connection& one) { return !one.socket; });
-  return std::move(mesh_);
+  return given();
 }
 
 std::optional<Connection> MeshBuilder::again(int peer, int index) {
@@ -359,10 +375,7 @@ std::optional<Connection> MeshBuilder::again(int peer, int index) {
   end_calls(steady_clock::now());
   end_pending(steady_clock::now());
   if (!connection.socket) return std::nullopt;
-  Connection given = std::exchange(connection, {});
-  connection.peer = peer;
-  connection.index = index;
-  return given;
+  return take(connection);
 }
 
 void MeshBuilder::drop(int peer, int index) {

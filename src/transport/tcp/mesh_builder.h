@@ -31,7 +31,7 @@ class MeshBuilder {
   explicit MeshBuilder(const Joining& joining);
   /// Once.
   Result<Mesh> run();
-  /// After it has failed: the connections that it has made.
+  /// After it has failed: the connections that it has made since the last time.
   Mesh reached();
   /// After that, for a connection that both ends know to be lost: moves on what is under way, and
   /// never waits. The new one, once there is one. To be called again and again, by both.
@@ -74,6 +74,7 @@ class MeshBuilder {
 
   // mesh.cc
   Status open_listeners();
+  void expect_peers();
   Status exchange_endpoint_info();
   Status make_calls();
   Status loop();
@@ -86,6 +87,8 @@ class MeshBuilder {
   }
   std::size_t slot(int peer, int index) const;
   void keep(int peer, int index, Fd socket);
+  static Connection take(Connection& connection);
+  Mesh given();
   Error missing() const;
   std::string missing_peer(int peer) const;
   std::string name(int peer) const;  // "rank 3 (node7)".

@@ -12,6 +12,7 @@
 #include "support/catch.h"
 #include "support/net/streams.h"
 #include "support/net/tcp_mesh.h"
+#include "transport/tcp/endpoint_info.h"
 #include "transport/tcp/mesh_builder.h"
 #include "transport/tcp/network.h"
 
@@ -90,6 +91,41 @@ TEST_CASE("every two ranks are connected, each connection with its counterpart")
       for (auto& mesh : meshes) CHECK(mesh->unauthenticated == 0);
     }
   }
+}
+
+TEST_CASE("a rank whose exchange fails takes or refuses those that come, and no more") {
+  // An all-gather can end well on one rank and fail on another, if a third one dies meanwhile.
+  const auto meeting = memory_rendezvous();
+  Joining one = test::joining(meeting, 0, 3);
+  one.exchange = [whole = one.exchange](
+                     std::string_view phase,
+                     std::span<const std::byte> mine) -> Result<std::vector<Bytes>> {
+    TUTTI_TRY(const auto all, whole(phase, mine));
+    return Error{Code::kPeerFailed, "rank 2 has died", Rank{0}, Rank{2}};
+  };
+  std::atomic<bool> given_up{false};
+  std::thread dying([&] {
+    (void)test::joining(meeting, 2, 3).exchange("tcp", encode({"host2", {}}));
+  });
+  std::thread peer([&] {
+    Joining other = test::joining(meeting, 1, 3);
+    other.look = [&]() -> Status {
+      return given_up ? Status(Error{Code::kPeerFailed, "rank 0 has given up"}) : ok();
+    };
+    (void)connect_mesh(other);
+  });
+  MeshBuilder builder(one);
+  const auto made = builder.run();
+  REQUIRE(!made);
+  CHECK(made.error().peer.value == 2);
+  Mesh reached;
+  const auto end = std::chrono::steady_clock::now() + 30s;
+  while (reached.connections.empty() && std::chrono::steady_clock::now() < end)
+    reached = builder.reached();
+  CHECK(reached.connections.size() == 1);
+  given_up = true;
+  peer.join();
+  dying.join();
 }
 
 /// Connected sockets of this process over loopback.
