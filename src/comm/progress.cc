@@ -308,7 +308,10 @@ bool Progress::check_health() {
     exec::HostExecutor& executor = queue->executor;
     const bool whole = executor.walled([&] {
       if (queue->running) fine = executor.check_health() && fine;
-      if (!queue->under_way.empty()) fine = executor.messages().check_health() && fine;
+      const auto& batches = queue->under_way;
+      const bool flushing =
+          std::ranges::any_of(batches, [](const auto& one) { return one->batch.open == 0; });
+      if (!batches.empty()) fine = executor.messages().check_health(flushing) && fine;
     });
     fine = fine && whole;
   }

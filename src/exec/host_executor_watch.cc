@@ -67,17 +67,18 @@ Status HostExecutor::run(MessageBatch& batch) {
 void HostExecutor::run_posted(MessageBatch& batch) {
   messages_.post(batch);
   const auto over = [&] { return (batch.open == 0 && messages_.left()) || broken(); };
+  const auto check_health = [&] { return messages_.check_health(batch.open == 0); };
   // Whatever moved may have left something to be sent: a rank that slept then would keep the peer
   // waiting. And once it is over nobody looks again: that would send what can wait.
   while (!over()) {
     // What moves may be other ranks' news, for ever.
-    if (watchdog_.health_check_due() && !messages_.check_health()) continue;
+    if (watchdog_.health_check_due() && !check_health()) continue;
     if (messages_.poll()) continue;
     // A health check polls as well: the last message may end there, and then nothing moves any
     // more.
     wait_until(
         wait_, [&] { return messages_.poll() || over(); }, [this] { adapt_.cpus.look_around(); },
-        [this] { return messages_.check_health() && !messages_.find_stuck(); },
+        [&] { return check_health() && !messages_.find_stuck(); },
         [this](auto& ready, auto longest) { return sleep(ready, longest); });
   }
 }

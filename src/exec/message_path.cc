@@ -7,7 +7,7 @@ namespace tutti::exec {
 
 bool MessagePath::poll() {
   if (watchdog_.over()) [[unlikely]]
-    return check_health(), true;
+    return check_health(false), true;
   bool moved = messages_.poll();
   // A look at the network is a system call: not while there is something to do without.
   if (!moved && board_.team().remote_link != nullptr && board_.team().remote_link->progress()) {
@@ -19,10 +19,40 @@ bool MessagePath::poll() {
   return true;
 }
 
-bool MessagePath::check_health() {
+/// An error if a rank has taken nothing of what was written for it for longer than the timeout. The
+/// time counts only while somebody waits for that.
+std::optional<Error> MessagePath::check_flush(bool flushing,
+                                              std::chrono::steady_clock::time_point now) {
+  const RemoteLink* const link = board_.team().remote_link;
+  if (link == nullptr) return std::nullopt;
+  const auto timeout = watchdog_.timeout();
+  for (int rank = 0; rank < board_.team().ranks; ++rank) {
+    Flush& flush = flushes_[static_cast<std::size_t>(rank)];
+    if (!flushing || !link->pending_to(rank)) {
+      flush.since.reset();
+      continue;
+    }
+    // This thread may have come late itself: one more look.
+    if (flush.since && now - *flush.since > timeout) (void)poll();
+    const std::uint64_t taken = link->taken_for(rank);
+    if (!flush.since || taken != flush.taken) {
+      flush = {taken, now};
+    } else if (now - *flush.since > timeout) {
+      return Error{Code::kTimeout,
+                   fmt::format("messages: waited {} ms for rank {} to take what was sent to it; "
+                               "TUTTI_TIMEOUT_MS sets the limit",
+                               timeout.count(), rank),
+                   Rank{board_.team().me}, Rank{rank}};
+    }
+  }
+  return std::nullopt;
+}
+
+bool MessagePath::check_health(bool flushing) {
   if (!watchdog_.over()) {
-    const auto failure =
-        messages_.check_health(std::chrono::steady_clock::now(), watchdog_.timeout());
+    const auto now = std::chrono::steady_clock::now();
+    auto failure = messages_.check_health(now, watchdog_.timeout());
+    if (!failure) failure = check_flush(flushing, now);
     if (!failure) return true;
     end(*failure);
   } else if (!watchdog_.broken()) {

@@ -1,7 +1,10 @@
 // File: exec/message_path.h: carries messages between two ranks (messages.h), and ends them with
 // the communicator.
 #pragma once
+#include <chrono>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "exec/calls/agreement.h"
 #include "exec/messages.h"
@@ -16,7 +19,8 @@ class MessagePath {
       : board_(board),
         agreement_(agreement),
         watchdog_(watchdog),
-        messages_(board.team().endpoint, board.team().me, stream_from_bytes, board.flight()) {}
+        messages_(board.team().endpoint, board.team().me, stream_from_bytes, board.flight()),
+        flushes_(static_cast<std::size_t>(board.team().ranks)) {}
 
   std::size_t stream_from_bytes() const { return messages_.stream_from_bytes(); }
   /// Posts a batch, which stays where it is until `retire`.
@@ -26,8 +30,9 @@ class MessagePath {
   }
   /// Moves what is under way. True if anything moved.
   bool poll();
-  /// Checks abort, deadline and peers. False: all messages have failed.
-  bool check_health();
+  /// Checks abort, deadline and peers. `flushing`: a batch has ended but for `left`, so a rank that
+  /// takes nothing of what was written for it is late too. False: all messages have failed.
+  bool check_health(bool flushing);
   /// For a thread that waits for messages: whether the other end of one waits for a call of this
   /// rank, so that neither can go on. True: the messages have failed.
   bool find_stuck();
@@ -51,13 +56,21 @@ class MessagePath {
   void set_failure(Error error) noexcept { failure_ = std::move(error); }
 
  private:
+  /// What was written for a rank and has not left.
+  struct Flush {
+    std::uint64_t taken = 0;                                     // RemoteLink::taken_for it,
+    std::optional<std::chrono::steady_clock::time_point> since;  // from then on.
+  };
+
   void end(const Error& failure);
+  std::optional<Error> check_flush(bool flushing, std::chrono::steady_clock::time_point now);
   Error error_of(const MessageBatch& batch) const;
 
   const CallBoard& board_;
   const Agreement& agreement_;
   Watchdog& watchdog_;
   Messages messages_;
+  std::vector<Flush> flushes_;    // By rank.
   std::optional<Error> failure_;  // Why a message of this rank failed.
 };
 

@@ -56,6 +56,9 @@ class RemoteLink {
   virtual bool pending() const = 0;
   /// The same, but only of what it wrote for that rank.
   virtual bool pending_to(int rank) const = 0;
+  /// Frames for that rank that the network has taken since the start. If this stands still while
+  /// something is pending, the rank takes nothing.
+  virtual std::uint64_t taken_for(int rank) const = 0;
 
   /// Whether slots for that rank can be lent; with kAll, those for all ranks.
   virtual bool allows_zero_copy(int to) const = 0;

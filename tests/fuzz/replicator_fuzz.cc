@@ -78,7 +78,7 @@ void receive_messages(exec::HostExecutor& executor, const Frames& frames) {
       executor.messages().poll();
       if (patience.left()) continue;
       executor.abort({Code::kAborted, "enough", Rank{0}, Rank{}});
-      (void)executor.messages().check_health();
+      (void)executor.messages().check_health(true);
     }
     executor.messages().retire(batch);
     check(executor.messages().outcome(batch));

@@ -151,6 +151,11 @@ bool Replicator::pending_to(int rank) const {
   return peer != nullptr && peer->pending(published_count_);
 }
 
+std::uint64_t Replicator::taken_for(int rank) const {
+  const auto& peer = peers_[static_cast<std::size_t>(rank)];
+  return peer != nullptr ? peer->taken() : 0;
+}
+
 bool Replicator::allows_zero_copy(int to) const {
   const auto can = [this](int rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];

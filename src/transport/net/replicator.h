@@ -59,6 +59,7 @@ class Replicator final : public RemoteLink {
   bool progress() override;
   bool pending() const override;
   bool pending_to(int rank) const override;
+  std::uint64_t taken_for(int rank) const override;
   bool allows_zero_copy(int to) const override;
   void send_zero_copy(int to, std::size_t lane, std::uint64_t position, SendBuffer data) override;
   bool is_sending(SendBuffer data) const override;

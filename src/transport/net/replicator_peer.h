@@ -50,6 +50,7 @@ class Replicator::Peer final : public FrameSink {
   /// Moves what is queued; with `look` also what came.
   bool exchange(bool look);
   bool pending(std::uint64_t published_count) const;
+  std::uint64_t taken() const { return released_; }
   void say_abort(const Error& error);
   void say_left(std::uint64_t left);
   void show_calls();

@@ -186,6 +186,7 @@ class ZeroCopyLink final : public RemoteLink {
   bool progress() override { return false; }
   bool pending() const override { return false; }
   bool pending_to(int) const override { return false; }
+  std::uint64_t taken_for(int) const override { return 0; }
   bool allows_zero_copy(int) const override { return true; }
   void send_zero_copy(int, std::size_t, std::uint64_t, SendBuffer) override { ++zero_copy; }
   bool is_sending(SendBuffer) const override { return false; }

@@ -2,7 +2,9 @@
 // it and ended between two looks; and they take place though the network always has something.
 #include <future>
 #include <memory>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "exec/host_executor.h"
 #include "support/catch.h"
@@ -45,19 +47,30 @@ TEST_CASE("a message that ends in a health check ends its call") {
   CHECK(in[0] == std::byte{7});
 }
 
-/// Something always comes, but no message.
+/// Something always comes, but no message. Takes a frame only after so many looks.
 class BusyCarrier final : public net::Carrier {
  public:
-  void send(net::FrameHeader, std::span<const net::Piece>) override {}
+  explicit BusyCarrier(int looks_for_each) : looks_for_each_(looks_for_each) {}
+  void send(net::FrameHeader, std::span<const net::Piece>) override { ++queued_; }
   using Carrier::send;
-  Result<bool> progress(net::FrameSink&) override { return true; }
-  std::size_t pending() const override { return 0; }
+  Result<bool> flush() override { return false; }
+  Result<bool> progress(net::FrameSink&) override {
+    std::this_thread::sleep_for(1ms);
+    if (queued_ != 0 && looks_for_each_ != 0 && ++looks_ % looks_for_each_ == 0) --queued_;
+    return true;
+  }
+  std::size_t pending() const override { return queued_; }
   std::string where() const override { return "busy"; }
   void leave() override {}
   bool left() override { return true; }
+
+ private:
+  int looks_for_each_, looks_ = 0;
+  std::size_t queued_ = 0;
 };
 class BusyNetwork final : public net::Network {
  public:
+  explicit BusyNetwork(int looks_for_each) : carrier_(looks_for_each) {}
   net::Carrier* carrier(int rank) override { return rank == 0 ? nullptr : &carrier_; }
   void look(std::vector<bool>& ready) override { std::fill(ready.begin(), ready.end(), true); }
   void sleep(std::chrono::nanoseconds) override {}
@@ -68,24 +81,47 @@ class BusyNetwork final : public net::Network {
   BusyCarrier carrier_;
 };
 
-TEST_CASE("a message has a deadline though other news come all the time") {
+/// Rank 0 carries out a batch of one message.
+Status run_busy(Message message, std::chrono::milliseconds timeout, int looks_for_each) {
   HostExecutor::Options options;
-  options.timeout = 100ms;
+  options.timeout = timeout;
   options.wait = wait_policy(2, 2, -1);
-  HostExecutor receiver(std::make_unique<test::SlowEndpoint>(test::slow_region(2), 0,
-                                                             std::make_unique<BusyNetwork>()),
+  HostExecutor executor(std::make_unique<test::SlowEndpoint>(
+                            test::slow_region(2), 0, std::make_unique<BusyNetwork>(looks_for_each)),
                         0, std::move(options));
-  std::byte in[8] = {};
-  Message receive{.sends = false, .peer = 1, .data = in, .count = sizeof(in)};
-  MessageBatch received{.messages = std::span(&receive, 1), .start = {}};
-  auto outcome = std::async(std::launch::async, [&] { return receiver.run(received); });
+  MessageBatch batch{.messages = std::span(&message, 1), .start = {}};
+  auto outcome = std::async(std::launch::async, [&] { return executor.run(batch); });
   const bool ended = outcome.wait_for(20s) == std::future_status::ready;
   CHECK(ended);
-  if (!ended) (void)receiver.endpoint().region().abort({Code::kInternal, "it waits for ever"});
-  const Status status = outcome.get();
+  if (!ended) (void)executor.endpoint().region().abort({Code::kInternal, "it waits for ever"});
+  return outcome.get();
+}
+
+TEST_CASE("a message has a deadline though other news come all the time") {
+  std::byte in[8] = {};
+  const Status status =
+      run_busy({.sends = false, .peer = 1, .data = in, .count = sizeof(in)}, 100ms, 0);
   REQUIRE(!status);
   CHECK(status.error().code == Code::kTimeout);
   CHECK(status.error().peer == Rank{1});
+}
+
+TEST_CASE("a message that lies in the ring has a deadline if its peer takes nothing") {
+  std::byte out[8] = {};
+  const Message send{.sends = true, .peer = 1, .data = out, .count = sizeof(out)};
+  const Status status = run_busy(send, 100ms, 0);
+  REQUIRE(!status);
+  INFO(status.error().what);
+  CHECK(status.error().code == Code::kTimeout);
+  CHECK(status.error().peer == Rank{1});
+  CHECK(status.error().what.find("rank 1 to take") != std::string::npos);
+}
+
+TEST_CASE("a peer that takes little is not late") {
+  // Three slots of frames; all of them take longer than the timeout.
+  std::vector<std::byte> out(3 * 8192);
+  const Message send{.sends = true, .peer = 1, .data = out.data(), .count = out.size()};
+  CHECK(run_busy(send, 1s, 400));
 }
 
 }  // namespace
