@@ -91,7 +91,7 @@ Result<std::optional<Epoch>> Worker::advance() {
     std::mt19937_64 random(options_.seed * 7919 + shuffled_);
     std::shuffle(order_.begin(), order_.end(), random);
   }
-  if (keeps_) before_ = snapshot();
+  if (keeps_) copies_[turn_ % copies_.size()] = snapshot();
   if (index == steps()) {
     TUTTI_TRY(const Epoch figures, evaluate());
     epochs_.push_back(figures);
@@ -110,9 +110,13 @@ Result<std::optional<Epoch>> Worker::advance() {
 }
 
 bool Worker::go_back(std::uint64_t turn) {
-  if (turn == turn_) return true;
-  if (!keeps_ || before_.turn != turn) return false;
-  return static_cast<bool>(restore(before_));
+  // What comes after that turn will be another state: there are other ranks.
+  for (auto& copy : copies_) {
+    if (copy && copy->turn > turn) copy.reset();
+  }
+  const auto& copy = copies_[turn % copies_.size()];
+  if (copy && copy->turn == turn) return static_cast<bool>(restore(*copy));
+  return turn == turn_;
 }
 
 bool Worker::has_whole_state() {

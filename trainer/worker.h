@@ -4,6 +4,7 @@
 // or not at all, and a rank may be one turn ahead of another that has failed: it can go back by
 // one.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,9 +44,11 @@ class Worker {
   std::uint64_t turn() const { return turn_; }
   const std::vector<Epoch>& epochs() const { return epochs_; }
 
-  /// Keeps a copy of the state before each turn, for go_back.
+  /// Keeps copies of the state before the turn that is under way, and before the last one, for
+  /// go_back. A rank that is in a turn, and so has begun to change its state, may have to go back
+  /// to the one before: others may not have ended that.
   void keep_copies() { keeps_ = true; }
-  /// To the state before that turn, which was the last one. False: there is none.
+  /// To the state before one of these turns. False: there is none.
   bool go_back(std::uint64_t turn);
   /// All ranks get the state of `root`. Only where each rank has all of it.
   Status hand_over(Rank root);
@@ -96,8 +99,8 @@ class Worker {
   double loss_ = 0, bytes_ = 0, steps_s_ = 0;  // bytes_: with communicators before this one.
   std::vector<Epoch> epochs_;
   bool keeps_ = false;
-  State before_;
-  std::optional<State> kept_;  // From one communicator to the next.
+  std::array<std::optional<State>, 2> copies_;  // By turn; modulo.
+  std::optional<State> kept_;                   // From one communicator to the next.
 };
 
 /// What training has come to, in `seconds` for so many samples. Collective.
