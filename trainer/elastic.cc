@@ -101,6 +101,8 @@ class Elastic {
       auto outcome = carry_on(samples, start);
       if (!outcome) {
         TUTTI_RETURN_IF_ERROR(recover(outcome.error()));
+        // The members have given up what this rank had joined, and it has no weights.
+        if (!has_state_ && comm_->rank_count() == 1) TUTTI_RETURN_IF_ERROR(join());
         continue;
       }
       return ElasticOutcome{*std::move(outcome), comm_->rank().value, comm_->rank_count()};
@@ -132,9 +134,7 @@ class Elastic {
 
   /// Goes on with the ranks that are left.
   Status recover(const Error& why) {
-    const bool lost = why.code == Code::kPeerFailed || why.code == Code::kTimeout ||
-                      why.code == Code::kRevoked || why.code == Code::kAborted;
-    if (!lost) {
+    if (!is_lost(why)) {
       comm_->abort(why.what);
       return Error{why.code, why.what, why.rank, why.peer};
     }
@@ -214,11 +214,24 @@ class Elastic {
     return comm_->grow(*rendezvous, place.ranks, kGrown);
   }
 
-  /// For a new rank.
+  static bool is_lost(const Error& error) {
+    return error.code == Code::kPeerFailed || error.code == Code::kTimeout ||
+           error.code == Code::kRevoked || error.code == Code::kAborted;
+  }
+
+  /// For a new rank. If a member dies while it joins, it asks the ones that are left.
   Status join() {
+    const Deadline deadline = Deadline::after(elastic_.settings.timeout);
+    for (;;) {
+      Status joined = join_members(deadline);
+      if (joined || !is_lost(joined.error()) || deadline.passed()) return joined;
+      elastic_.say("asks again to be taken in, after: " + joined.error().what);
+    }
+  }
+
+  Status join_members(Deadline deadline) {
     const Settings& settings = elastic_.settings;
     TUTTI_TRY(const UniqueId id, make_unique_id());
-    const Deadline deadline = Deadline::after(settings.timeout);
     TUTTI_TRY(const auto rendezvous, unique_id_rendezvous(id, deadline));
     Announcement announcement;
     TUTTI_RETURN_IF_ERROR(announcement.write(elastic_.folder, id));
