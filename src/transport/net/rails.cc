@@ -236,7 +236,8 @@ Status Rails::check_order(const FrameHeader& header) const {
   return ok();
 }
 
-Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameSink& sink) {
+Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameSink& sink,
+                                               std::size_t rail) {
   if (header.kind == kAhead) {
     const FrameHeader frame = frame_in(header);
     const bool known = header.channel != 0 && header.channel < kHeard;
@@ -249,11 +250,19 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
     return std::optional(&nothing_);
   }
   TUTTI_RETURN_IF_ERROR(check_order(header));
-  bool& shelved = early_[header.order % kMostQueued].shelved;
-  shelved = shelf_ != nullptr && header.order != expected_ && sink.takes_turns(header);
-  if (!shelved) return sink.place(header);
-  if (header.bytes > kKeptBytes) return corrupt("a frame of this kind is too long");
-  return std::optional(shelf(header));
+  // What it came by first was lost, and forgotten, before a sound peer sends it again. If both came
+  // on, what is announced would not be what was placed.
+  if (early(header).placed) return corrupt("a frame comes by two ways");
+  const bool shelved = shelf_ != nullptr && header.order != expected_ && sink.takes_turns(header);
+  if (shelved && header.bytes > kKeptBytes) return corrupt("a frame of this kind is too long");
+  std::optional<std::byte*> to;
+  if (shelved) {
+    to = shelf(header);
+  } else {
+    TUTTI_TRY(to, sink.place(header));
+  }
+  if (to) early(header) = {.rail = rail, .placed = true, .shelved = shelved};
+  return to;
 }
 
 Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail) {
@@ -261,16 +270,16 @@ Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t ra
   if (header.kind == kAhead) return sink.arrived(frame_in(header));
   if (is_own(header)) return take_own(header, rail);
   TUTTI_RETURN_IF_ERROR(check_order(header));
+  if (!early(header).placed || early(header).rail != rail) return corrupt("a frame has no place");
   if (header.order != expected_) {
-    Early& early = early_[header.order % kMostQueued];
-    early = {header, rail, early.shelved};
+    early(header).header = header;
     return ok();
   }
   TUTTI_RETURN_IF_ERROR(announce(header, sink));
   for (;;) {
-    Early& next = early_[expected_ % kMostQueued];
-    if (next.header.kind == 0) return ok();
-    TUTTI_RETURN_IF_ERROR(announce(std::exchange(next.header, {}), sink));
+    const FrameHeader next = early_[expected_ % kMostQueued].header;
+    if (next.kind == 0) return ok();
+    TUTTI_RETURN_IF_ERROR(announce(next, sink));
   }
 }
 
@@ -303,9 +312,10 @@ Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
 }
 
 Status Rails::announce(const FrameHeader& header, FrameSink& sink) {
-  if (std::exchange(early_[header.order % kMostQueued].shelved, false)) {
+  if (std::exchange(early(header), {}).shelved) {
     TUTTI_TRY(const auto to, sink.place(header));
-    TUTTI_CHECK(to);  // It is this frame's turn.
+    // It is this frame's turn, unless the peer sent another one in the place of one that was lost.
+    if (!to) return corrupt("a frame came out of turn");
     std::copy_n(shelf(header), header.bytes, *to);
   }
   ++expected_;

@@ -116,11 +116,12 @@ class Rails final : public Carrier {
     std::uint64_t ticket = 0;  // and as which of its frames;
     bool waits = false;        // or not yet: for room, or to be sent again.
   };
-  /// A frame that has come before its turn.
+  /// A frame that is not announced yet: one that is coming, or has come before its turn.
   struct Early {
-    FrameHeader header{};  // Kind 0: there is none.
+    FrameHeader header{};  // Once it has come; kind 0 before.
     std::size_t rail = 0;
-    bool shelved = false;  // Its payload is on the shelf, or comes there.
+    bool placed = false;   // Its payload has a place, and comes there by that rail or has come.
+    bool shelved = false;  // That place is on the shelf.
   };
   /// Stands between a rail and the sink of frames.
   class Inlet final : public FrameSink {
@@ -128,7 +129,7 @@ class Rails final : public Carrier {
     Inlet(Rails& rails, FrameSink& sink, std::size_t rail)
         : rails_(rails), sink_(sink), rail_(rail) {}
     Result<std::optional<std::byte*>> place(const FrameHeader& header) override {
-      auto to = rails_.place(header, sink_);
+      auto to = rails_.place(header, sink_, rail_);
       refused_ = refused_ || !to;
       return to;
     }
@@ -155,11 +156,13 @@ class Rails final : public Carrier {
   void say(std::size_t rail, std::uint16_t kind, std::size_t channel);
   void give_ahead();
   void settle();
+  Early& early(const FrameHeader& header) { return early_[header.order % kMostQueued]; }
   Status check_order(const FrameHeader& header) const;
   std::byte* shelf(const FrameHeader& header) const {
     return shelf_.get() + header.order % kMostQueued * kKeptBytes;
   }
-  Result<std::optional<std::byte*>> place(const FrameHeader& header, FrameSink& sink);
+  Result<std::optional<std::byte*>> place(const FrameHeader& header, FrameSink& sink,
+                                          std::size_t rail);
   Status arrived(const FrameHeader& header, FrameSink& sink, std::size_t rail);
   Status announce(const FrameHeader& header, FrameSink& sink);
   Status acknowledge(std::uint32_t acked);

@@ -232,5 +232,141 @@ TEST_CASE("frames that no rails send are refused") {
           std::string::npos);
 }
 
+/// A connection whose peer is the test: each look takes one step, such as half of a frame.
+class Scripted final : public net::Carrier {
+ public:
+  using Step = std::function<Result<bool>(FrameSink&)>;
+  void send(FrameHeader, std::span<const Piece>) override {}
+  using Carrier::send;
+  Result<bool> progress(FrameSink& sink) override {
+    const Step now = std::exchange(step, nullptr);
+    return now ? now(sink) : false;
+  }
+  bool ready() const override { return step != nullptr; }
+  std::size_t pending() const override { return 0; }
+  std::string where() const override { return "scripted: rank 1"; }
+  void leave() override {}
+  bool left() override { return true; }
+  Step step;
+};
+
+/// As net/replicator.h's: payloads of kind 7 have one place, which one frame has at a time, and
+/// belong to a note that `place` has checked.
+class Notes final : public FrameSink {
+ public:
+  static constexpr std::uint16_t kKind = 7;
+  Result<std::optional<std::byte*>> place(const FrameHeader& header) override {
+    if (header.kind != kKind) return std::optional(&other_);
+    if (header.position >= notes.size()) return Error{Code::kPeerFailed, "no such note"};
+    if (turn_ && *turn_ != header.position) return std::optional<std::byte*>{};
+    turn_ = header.position;
+    return std::optional(&shared_);
+  }
+  bool takes_turns(const FrameHeader& header) const override { return header.kind == kKind; }
+  Status arrived(const FrameHeader& header) override {
+    if (header.kind != kKind) return ok();
+    unchecked = unchecked || turn_ != header.position;
+    turn_.reset();
+    if (!unchecked) notes[header.position] = std::to_integer<int>(shared_);
+    return ok();
+  }
+  std::array<int, 4> notes{};
+  bool unchecked = false;  // A note was announced whose place was not asked for.
+
+ private:
+  std::byte shared_{}, other_{};
+  std::optional<std::uint64_t> turn_;
+};
+
+/// Three rails to a peer that may lie.
+struct ThreeRails {
+  ThreeRails() {
+    std::vector<std::unique_ptr<net::Carrier>> carriers;
+    for (Scripted*& one : ends) {
+      auto made = std::make_unique<Scripted>();
+      one = made.get();
+      carriers.push_back(std::move(made));
+    }
+    rails.emplace(std::move(carriers));
+  }
+  /// The first half of a frame, whose payload is one byte or none.
+  void begin(std::size_t rail, const FrameHeader& header) {
+    look(rail, [&, rail](FrameSink& sink) -> Result<bool> {
+      coming[rail] = header;
+      TUTTI_TRY(places[rail], sink.place(header));
+      return true;
+    });
+  }
+  void end(std::size_t rail, int payload = 0) {
+    look(rail, [&, rail, payload](FrameSink& sink) -> Result<bool> {
+      REQUIRE(places[rail]);
+      if (coming[rail].bytes != 0) **places[rail] = static_cast<std::byte>(payload);
+      TUTTI_RETURN_IF_ERROR(sink.arrived(coming[rail]));
+      return true;
+    });
+  }
+  void whole(std::size_t rail, const FrameHeader& header, int payload = 0) {
+    begin(rail, header);
+    end(rail, payload);
+  }
+  /// The peer says so by another rail.
+  void lose(std::size_t rail, std::size_t by) {
+    look(rail, [](FrameSink&) -> Result<bool> { return Error{Code::kPeerFailed, "cut"}; });
+    whole(by, {.kind = 0xff01, .channel = static_cast<std::uint32_t>(rail)});
+  }
+  /// Nothing happens any more once there was an error.
+  void look(std::size_t rail, Scripted::Step step) {
+    if (!error.empty()) return;
+    ends[rail]->step = std::move(step);
+    if (auto moved = rails->progress(notes); !moved) error = moved.error().what;
+  }
+
+  std::array<Scripted*, 3> ends{};
+  std::array<FrameHeader, 3> coming{};
+  std::array<std::optional<std::byte*>, 3> places{};
+  std::optional<net::Rails> rails;
+  Notes notes;
+  std::string error;
+};
+
+FrameHeader note(std::uint32_t order, std::uint64_t position) {
+  return {.bytes = 1, .kind = Notes::kKind, .position = position, .order = order};
+}
+
+TEST_CASE("a frame that comes by two rails at once is refused") {
+  ThreeRails peer;
+  peer.begin(0, note(1, 1'000'000));  // Waits for its turn, and so is not checked.
+  peer.begin(1, {.kind = 2, .order = 1});
+  peer.end(0);
+  peer.whole(2, {.kind = 2, .order = 0});
+  CHECK(peer.error.find("a frame comes by two ways: the stream is corrupt") != std::string::npos);
+  CHECK_FALSE(peer.notes.unchecked);
+}
+
+TEST_CASE("a frame whose turn comes while another one has its place is refused") {
+  ThreeRails peer;
+  peer.begin(0, note(0, 0));
+  peer.whole(1, note(1, 1));
+  peer.lose(0, 2);
+  peer.whole(1, {.kind = 2, .order = 0});  // Not what the lost rail brought.
+  CHECK(peer.error.find("a frame came out of turn: the stream is corrupt") != std::string::npos);
+}
+
+TEST_CASE("a frame that comes before its turn outlives the loss of another rail") {
+  for (const std::size_t lost : {0U, 1U, 2U}) {
+    INFO("rail " << lost << " is lost");
+    const std::size_t rail = lost == 1 ? 0 : 1, other = 3 - lost - rail;
+    ThreeRails peer;
+    peer.begin(rail, note(1, 1));
+    peer.lose(lost, other);
+    peer.end(rail, 42);
+    peer.whole(other, note(0, 0), 41);
+    CHECK(peer.error == "");
+    CHECK_FALSE(peer.notes.unchecked);
+    CHECK(peer.notes.notes[0] == 41);
+    CHECK(peer.notes.notes[1] == 42);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::tcp
