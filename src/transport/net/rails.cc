@@ -117,15 +117,18 @@ void Rails::give_waiting() {
   }
 }
 
-/// `about`: a rail.
-void Rails::say(std::size_t rail, std::uint16_t kind, std::size_t about) {
+/// `about`: a rail. A rail keeps room for all that a sound peer makes us say (kLeftFree), which
+/// loses each rail once before it takes an answer.
+Status Rails::say(std::size_t rail, std::uint16_t kind, std::size_t about) {
   Rail& to = rails_[rail];
+  if (to.carrier->pending() >= kMostQueued) return corrupt("it takes no answers");
   ++to.given;
   to.carrier->send({.kind = kind,
                     .channel = static_cast<std::uint32_t>(about),
                     .position = rails_[about].times,
                     .acked = advertise()},
                    Piece());
+  return ok();
 }
 
 /// Notes what rails have given to the network.
@@ -164,7 +167,7 @@ Result<bool> Rails::progress(FrameSink& sink) {
   // Somebody may wait for memory: for what is long, if there is nothing else to do or to say.
   const bool due = expected_ - advertised_ >= kWorthAdvertising || (!moved && long_unadvertised_);
   if (due && rails_[first_].carrier->pending() == 0) {
-    say(first_, kHeard, 0);
+    TUTTI_RETURN_IF_ERROR(say(first_, kHeard, 0));
     TUTTI_TRY(const bool said, flush());
     moved = moved || said;
   }
@@ -307,8 +310,7 @@ Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
     TUTTI_RETURN_IF_ERROR(lose(lost, {Code::kPeerFailed, where + ": given up by the peer"}));
   }
   forget_early(lost);
-  say(rail, kAgain, lost);  // By the way that it came: the peer may have lost the first one.
-  return ok();
+  return say(rail, kAgain, lost);  // By the way that it came: the peer may have lost the first one.
 }
 
 Status Rails::announce(const FrameHeader& header, FrameSink& sink) {
@@ -344,7 +346,7 @@ Status Rails::lose(std::size_t rail, Error why) {
   while (rails_[first_].failure) first_ = (first_ + 1) % rails_.size();
   // All of them: what was said of the others may have gone the same way.
   for (std::size_t i = 0; i < rails_.size(); ++i) {
-    if (rails_[i].failure) say(first_, kLost, i);
+    if (rails_[i].failure) TUTTI_RETURN_IF_ERROR(say(first_, kLost, i));
   }
   give_ahead();
   for (std::uint64_t number = acked_; number != queued_; ++number) {

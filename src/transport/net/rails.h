@@ -153,7 +153,7 @@ class Rails final : public Carrier {
   std::uint32_t advertise();
   void give(Kept& frame, std::size_t rail);
   void give_waiting();
-  void say(std::size_t rail, std::uint16_t kind, std::size_t channel);
+  Status say(std::size_t rail, std::uint16_t kind, std::size_t about);
   void give_ahead();
   void settle();
   Early& early(const FrameHeader& header) { return early_[header.order % kMostQueued]; }

@@ -230,6 +230,8 @@ TEST_CASE("frames that no rails send are refused") {
   for (const std::uint32_t kind : {0U, 0xff00U, 0x10001U})
     CHECK(said({.kind = 0xff03, .channel = kind}, 1).find("does not go ahead") !=
           std::string::npos);
+  // Each asks for an answer; so many don't fit into the queue.
+  CHECK(said({.kind = 0xff01, .channel = 1}, 300).find("it takes no answers") != std::string::npos);
 }
 
 /// A connection whose peer is the test: each look takes one step, such as half of a frame.
