@@ -131,12 +131,17 @@ Status Rails::say(std::size_t rail, std::uint16_t kind, std::size_t about) {
   return ok();
 }
 
+/// Whether its rail, which has not failed, has given it to the network.
+bool Rails::has_left(const Kept& frame) const {
+  const Rail& rail = rails_[frame.rail];
+  return !frame.waits && frame.ticket < rail.given - rail.carrier->pending();
+}
+
 /// Notes what rails have given to the network.
 void Rails::settle() {
   for (; released_ != queued_; ++released_) {
     const Kept& frame = kept(released_);
-    const Rail& rail = rails_[frame.rail];
-    if (frame.waits || rail.failure || frame.ticket >= rail.given - rail.carrier->pending()) return;
+    if (rails_[frame.rail].failure || !has_left(frame)) return;
   }
 }
 
@@ -330,6 +335,12 @@ Status Rails::acknowledge(std::uint32_t acked) {
   // With several rails, an older count may come after a newer one.
   if (more > std::numeric_limits<std::uint32_t>::max() / 2) return ok();
   if (more > held()) return corrupt("it has heard more than was said");
+  // What is acknowledged may be written again. A rail that still has such a frame would read that;
+  // one that is lost reads nothing any more.
+  for (std::uint64_t number = released_; number < acked_ + more; ++number) {
+    if (!rails_[kept(number).rail].failure && !has_left(kept(number)))
+      return corrupt("it has heard what was not sent");
+  }
   acked_ += more;
   released_ = std::max(released_, acked_);
   return ok();

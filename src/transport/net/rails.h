@@ -155,6 +155,7 @@ class Rails final : public Carrier {
   void give_waiting();
   Status say(std::size_t rail, std::uint16_t kind, std::size_t about);
   void give_ahead();
+  bool has_left(const Kept& frame) const;
   void settle();
   Early& early(const FrameHeader& header) { return early_[header.order % kMostQueued]; }
   Status check_order(const FrameHeader& header) const;

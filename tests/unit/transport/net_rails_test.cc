@@ -238,18 +238,20 @@ TEST_CASE("frames that no rails send are refused") {
 class Scripted final : public net::Carrier {
  public:
   using Step = std::function<Result<bool>(FrameSink&)>;
-  void send(FrameHeader, std::span<const Piece>) override {}
+  void send(FrameHeader, std::span<const Piece>) override { ++queued; }
   using Carrier::send;
   Result<bool> progress(FrameSink& sink) override {
     const Step now = std::exchange(step, nullptr);
     return now ? now(sink) : false;
   }
   bool ready() const override { return step != nullptr; }
-  std::size_t pending() const override { return 0; }
+  std::size_t pending() const override { return full ? queued : 0; }
   std::string where() const override { return "scripted: rank 1"; }
   void leave() override {}
   bool left() override { return true; }
   Step step;
+  std::size_t queued = 0;
+  bool full = false;  // Nothing leaves.
 };
 
 /// As net/replicator.h's: payloads of kind 7 have one place, which one frame has at a time, and
@@ -343,6 +345,19 @@ TEST_CASE("a frame that comes by two rails at once is refused") {
   peer.whole(2, {.kind = 2, .order = 0});
   CHECK(peer.error.find("a frame comes by two ways: the stream is corrupt") != std::string::npos);
   CHECK_FALSE(peer.notes.unchecked);
+}
+
+// Its payload is the user's again once it is acknowledged.
+TEST_CASE("a frame that has not left can't be acknowledged") {
+  for (const bool full : {false, true}) {
+    ThreeRails peer;
+    peer.ends[0]->full = full;
+    peer.rails->send({.kind = 2}, Piece());
+    peer.whole(1, {.kind = 0xff00, .acked = 1});
+    CHECK(peer.rails->held() == (full ? 1 : 0));
+    CHECK((peer.error.find("it has heard what was not sent: the stream is corrupt") !=
+           std::string::npos) == full);
+  }
 }
 
 TEST_CASE("a frame whose turn comes while another one has its place is refused") {
