@@ -91,6 +91,8 @@ void Replicator::Peer::settle() {
 void Replicator::Peer::expect(bool to_all, std::size_t lane, std::uint64_t position,
                               std::span<std::byte> to) {
   Incoming& at = rings_in_[ring_of(to_all, lane)];
+  // The slot has come without the frame that was to go there.
+  if (!at.given.empty() && at.given_at != position) take_back(at);
   at.expected = position;
   at.to = to;
   expects_ = true;
@@ -131,11 +133,18 @@ void Replicator::Peer::keep() {
   if (zero_copy_count_ != 0) keep_zero_copy();
   if (!std::exchange(expects_, false)) return;
   for (Incoming& at : rings_in_) {
-    // A carrier that has failed may still touch it.
-    carrier_.moved(at.to, at.ring.slot(at.expected));
+    if (!at.given.empty()) take_back(at);
     at.to = {};
     // Slots that were placed are of no use any more: the call is over.
   }
+}
+
+/// Sends the frame that goes to the user's memory to its slot. The frame of a lost rail goes
+/// nowhere any more; a carrier that has failed may still touch it.
+void Replicator::Peer::take_back(Incoming& at) {
+  carrier_.moved(at.given, at.ring.slot(at.given_at));
+  at.placed[at.given_at % at.placed.size()] = nullptr;
+  at.given = {};
 }
 
 void Replicator::Peer::keep_zero_copy() {
@@ -348,12 +357,18 @@ Result<std::optional<std::byte*>> Replicator::Peer::place(const FrameHeader& hea
   return std::optional(to);
 }
 
-/// Where its reader expects it, else the slot.
+/// Where its reader expects it, else the slot. That memory is given once: a slot comes again if a
+/// rail was lost, but the peer may also send it twice, and then one of them is still on its way
+/// when the call returns.
 std::byte* Replicator::Peer::place_of_slot(Incoming& at, const FrameHeader& header) {
-  const bool wanted = at.to.size() == header.bytes && at.expected == header.position;
+  const bool wanted =
+      at.given.empty() && at.to.size() == header.bytes && at.expected == header.position;
   std::byte*& placed = at.placed[header.position % at.placed.size()];
   placed = wanted && header.bytes != 0 ? at.to.data() : nullptr;
-  return placed != nullptr ? placed : at.ring.slot(header.position);
+  if (placed == nullptr) return at.ring.slot(header.position);
+  at.given = at.to;
+  at.given_at = header.position;
+  return placed;
 }
 
 /// Null if the frame makes no sense.
@@ -400,10 +415,11 @@ Status Replicator::Peer::arrived(const FrameHeader& header) {
   switch (header.kind) {
     case kLines: return take_lines(header);
     case kSlot: {
-      const Incoming& at = rings_in_[header.channel];
+      Incoming& at = rings_in_[header.channel];
       if (at.ring.head->value.load(std::memory_order_relaxed) != header.position)
         return nonsense(header);
       if (at.gpudirect) TUTTI_RETURN_IF_ERROR(replicator_.flush_gpudirect());
+      if (at.placed[header.position % at.placed.size()] != nullptr) at.given = {};
       at.ring.stamps[header.position % at.ring.slot_count] = header.stamp;
       // release: as if the peer had committed it.
       at.ring.head->value.store(header.position + 1, std::memory_order_release);

@@ -92,6 +92,10 @@ class Replicator::Peer final : public FrameSink {
     std::uint64_t expected = 0;
     std::span<std::byte> to = {};
     std::vector<std::byte*> placed = {};
+    // That memory, since a frame was told to go there: until it has come, or has been sent
+    // elsewhere. At most one frame has any of a ring's.
+    std::uint64_t given_at = 0;
+    std::span<std::byte> given = {};
   };
 
   bool full() const;
@@ -109,6 +113,7 @@ class Replicator::Peer final : public FrameSink {
     return 1 + 2 * lane + (to_all ? 1 : 0);
   }
   static std::byte* place_of_slot(Incoming& at, const FrameHeader& header);
+  void take_back(Incoming& at);
   void offer_call(const Published& call);
   Result<std::optional<std::byte*>> place(const FrameHeader& header) override;
   bool takes_turns(const FrameHeader& header) const override;

@@ -287,4 +287,120 @@ TEST_CASE("Who waits for a message sleeps only once all that has come is taken")
   }
 }
 
+/// The connections to rank 1, whose frames the test begins and ends.
+class Begun final : public net::Carrier {
+ public:
+  struct Half {
+    FrameHeader header;
+    std::byte* to;
+  };
+  void send(FrameHeader, std::span<const Piece>) override {}
+  using Carrier::send;
+  Result<bool> progress(FrameSink& sink) override { return sink_ = &sink, false; }
+  bool any_memory() const override { return true; }
+  void moved(Piece from, std::byte* to) override {
+    for (Half& one : halves) {
+      if (net::overlap(from, {one.to, 1})) one.to = to + (one.to - from.data());
+    }
+  }
+  std::size_t pending() const override { return 0; }
+  std::string where() const override { return "begun: rank 1"; }
+  void leave() override {}
+  bool left() override { return true; }
+  /// A slot of lane 0; as net/replicator_peer.cc has its kind and its ring.
+  void begin(std::uint64_t position, std::size_t bytes) {
+    const FrameHeader header{
+        .bytes = static_cast<std::uint32_t>(bytes), .kind = 4, .channel = 1, .position = position};
+    const auto to = sink_->place(header);
+    REQUIRE((to && *to));
+    halves.push_back({header, **to});
+  }
+  Status end(std::size_t which, std::byte with) {
+    const Half one = halves[which];
+    halves.erase(halves.begin() + static_cast<std::ptrdiff_t>(which));
+    std::fill_n(one.to, one.header.bytes, with);
+    return sink_->arrived(one.header);
+  }
+  bool writes_to(const Buffer& memory) const {
+    return std::ranges::any_of(halves, [&](const Half& one) {
+      return net::overlap({one.to, one.header.bytes}, memory);
+    });
+  }
+  std::vector<Half> halves;
+
+ private:
+  FrameSink* sink_ = nullptr;
+};
+class BegunNetwork final : public net::Network {
+ public:
+  explicit BegunNetwork(Begun& carrier) : carrier_(carrier) {}
+  net::Carrier* carrier(int rank) override { return rank == 1 ? &carrier_ : nullptr; }
+  void look(std::vector<bool>& ready) override { ready[1] = true; }
+  void sleep(std::chrono::nanoseconds) override {}
+  void wake() override {}
+  void forget(int) override {}
+
+ private:
+  Begun& carrier_;
+};
+/// Rank 0, which may receive into memory of its calls.
+struct Receiver {
+  Receiver() { link.progress(); }
+  void expect(std::uint64_t position, Buffer& to) { link.expect(1, false, 0, position, to); }
+  const std::byte* placed(std::uint64_t position) const {
+    return link.placed(1, false, 0, position);
+  }
+  Begun carrier;
+  SlowEndpoint endpoint{slow_region(2), 0, std::make_unique<BegunNetwork>(carrier)};
+  RemoteLink& link = *endpoint.remote_link();
+};
+
+TEST_CASE("A slot that is sent twice does not go to memory of a call that has returned") {
+  const auto ends = GENERATE(as<std::size_t>{}, 0, 1);  // Which of the two ends.
+  INFO("frame " << ends << " ends");
+  Receiver rank;
+  Buffer first(64), second(64);
+  rank.expect(0, first);
+  rank.carrier.begin(0, first.size());
+  rank.carrier.begin(0, first.size());
+  REQUIRE(rank.carrier.end(ends, std::byte{1}));
+  rank.expect(1, second);
+  rank.carrier.begin(1, second.size());
+  REQUIRE(rank.carrier.end(1, std::byte{2}));
+  rank.link.keep();
+  CHECK_FALSE(rank.carrier.writes_to(first));
+  CHECK_FALSE(rank.carrier.writes_to(second));
+  CHECK(second == Buffer(64, std::byte{2}));
+  CHECK_FALSE(rank.carrier.end(0, std::byte{3}));  // It is not the next one.
+}
+
+TEST_CASE("A slot on its way to memory that is to be sent first does not go there after the call") {
+  Receiver rank;
+  Buffer memory(64);
+  rank.expect(0, memory);
+  rank.carrier.begin(0, memory.size());
+  rank.link.send_zero_copy(1, 0, 0, memory);
+  rank.link.keep();
+  CHECK_FALSE(rank.carrier.writes_to(memory));
+  // It may still be of use, where it is now.
+  CHECK(rank.carrier.end(0, std::byte{1}));
+  CHECK(memory == Buffer(64));
+  CHECK(rank.placed(0) == nullptr);
+  CHECK(*rank.endpoint.region().channel(1, 0, 0).slot(0) == std::byte{1});
+}
+
+TEST_CASE("A slot that comes again after a rail was lost is found where it is") {
+  Receiver rank;
+  Buffer memory(64);
+  rank.expect(0, memory);
+  rank.carrier.begin(0, memory.size());
+  std::ranges::fill(memory, std::byte{9});  // In part.
+  rank.carrier.halves.clear();
+  rank.carrier.begin(0, memory.size());
+  REQUIRE(rank.carrier.end(0, std::byte{1}));
+  const std::byte* const slot = rank.endpoint.region().channel(1, 0, 0).slot(0);
+  const std::byte* const at = rank.placed(0) != nullptr ? rank.placed(0) : slot;
+  CHECK(std::ranges::count(std::span(at, 64), std::byte{1}) == 64);
+}
+
 }  // namespace tutti::test
