@@ -14,6 +14,10 @@ namespace {
 
 using Kind = WindowRequest::Kind;
 
+// Answers to one rank that are not sent yet. A rank asks again only once it has its answer, so that
+// there is one, and perhaps one before it that has been sent and not been looked at since.
+constexpr int kMostUnanswered = 16;
+
 exec::Message message_of(bool sends, int peer, std::span<const std::byte> data) {
   exec::Message message;
   message.sends = sends;
@@ -66,7 +70,8 @@ WindowService::WindowService(Communicator::State& state, std::vector<bool> far, 
       far_count_(static_cast<int>(std::ranges::count(far_, true))),
       needed_(std::make_unique<std::atomic<bool>[]>(far_.size())),
       memory_(std::move(memory)),
-      ends_(far_.size(), End::kNone) {
+      ends_(far_.size(), End::kNone),
+      unanswered_(far_.size()) {
   // relaxed: nobody reads them before the first receive is submitted.
   for (std::size_t rank = 0; rank < far_.size(); ++rank)
     needed_[rank].store(static_cast<int>(rank) != state_.me.value, std::memory_order_relaxed);
@@ -145,8 +150,8 @@ Status WindowService::serve(const Lock& lock, const std::shared_ptr<Incoming>& i
       touches ? memory_.data.subspan(request.offset, request.bytes) : std::span<std::byte>();
   switch (request.kind) {
     case Kind::kPut: return take_data(lock, incoming, part, [](const Lock&) {});
-    case Kind::kGet: return answer(from, request, part);
-    case Kind::kFlush: return answer(from, request, {});
+    case Kind::kGet: return answer(*incoming, part);
+    case Kind::kFlush: return answer(*incoming, {});
     case Kind::kAccumulate: return accumulate(lock, incoming);
     case Kind::kFetchAdd:
     case Kind::kCompareSwap: return exchange_here(*incoming, part);
@@ -207,14 +212,19 @@ Status WindowService::exchange_here(const Incoming& incoming, std::span<std::byt
   Operands operands;
   std::memcpy(&operands, request.small.data(), sizeof(operands));
   const std::int64_t before = exchange(request.kind, operands, number.data());
-  return answer(incoming.from.value, request, std::as_bytes(std::span(&before, 1)));
+  return answer(incoming, std::as_bytes(std::span(&before, 1)));
 }
 
-Status WindowService::answer(int to, WindowRequest request, std::span<const std::byte> data) {
-  auto sent = std::make_shared<WindowRequest>(request);
+Status WindowService::answer(const Incoming& incoming, std::span<const std::byte> data) {
+  const int to = incoming.from.value;
+  int& unanswered = unanswered_[static_cast<std::size_t>(to)];
+  if (unanswered == kMostUnanswered)
+    return refused(incoming, fmt::format("it takes none of {} answers", kMostUnanswered));
+  ++unanswered;
+  auto sent = std::make_shared<WindowRequest>(incoming.request);
   sent->kind = Kind::kData;
   sent->bytes = data.size();
-  return start(messages_of(to, *sent, data), sent, [](const Lock&) {});
+  return start(messages_of(to, *sent, data), sent, [&unanswered](const Lock&) { --unanswered; });
 }
 
 Status WindowService::take_answer(const Lock& lock, const std::shared_ptr<Incoming>& incoming) {

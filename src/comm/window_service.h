@@ -135,7 +135,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   Status serve(const Lock& lock, const std::shared_ptr<Incoming>& incoming);
   Status take_data(const Lock& lock, const std::shared_ptr<Incoming>& incoming,
                    std::span<std::byte> to, Then then);
-  Status answer(int to, WindowRequest request, std::span<const std::byte> data);
+  Status answer(const Incoming& incoming, std::span<const std::byte> data);
   Status take_answer(const Lock& lock, const std::shared_ptr<Incoming>& incoming);
   Status accumulate(const Lock& lock, const std::shared_ptr<Incoming>& incoming);
   Status exchange_here(const Incoming& incoming, std::span<std::byte> number);
@@ -151,9 +151,10 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   std::condition_variable changed_;
   std::unordered_map<std::uint64_t, Question*> questions_;  // By ticket.
   std::uint64_t next_ticket_ = 1;
-  std::vector<End> ends_;   // By rank.
-  bool has_ended_ = false;  // This rank has said bye.
-  bool over_ = false;       // Nothing is started any more.
+  std::vector<End> ends_;        // By rank.
+  std::vector<int> unanswered_;  // By rank, its requests whose answers are being sent.
+  bool has_ended_ = false;       // This rank has said bye.
+  bool over_ = false;            // Nothing is started any more.
   std::optional<Error> error_;
   std::atomic<bool> has_failed_{false};
 };

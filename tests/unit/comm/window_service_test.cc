@@ -91,6 +91,30 @@ TEST_CASE("requests that can't be are refused, whatever is wrong with them") {
   }
 }
 
+// Each answer waits here until the rank that asked takes it.
+TEST_CASE("a rank that asks and asks, and takes no answer, ends the window") {
+  Settings settings;
+  settings.transport = "tcp";
+  auto comms = Communicator::in_process(2, settings).value();
+  std::vector<std::byte> memory(kBytes);
+  auto service =
+      std::make_shared<WindowService>(Insides::of(comms[0]), std::vector<bool>{false, true},
+                                      WindowMemory{memory, nullptr, [](int, int) {}, [] {}});
+  REQUIRE(service->begin());
+  const WindowRequest request{.kind = Kind::kGet, .bytes = kBytes, .ticket = 1};
+  int asked = 0;
+  while (asked < 1000 && comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0}))
+    ++asked;
+  for (const Deadline end = Deadline::after(std::chrono::seconds(10));
+       service->error() == nullptr && !end.passed();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::string said = service->error() == nullptr ? "" : service->error()->to_string();
+  service->abandon({Code::kAborted, "the test is over"});
+  INFO(said);
+  CHECK(said.starts_with("rank 0: mismatch: window: rank 1 sent a request that can't be: "
+                         "it takes none of 16 answers"));
+}
+
 // The rank that asked has its answer after the first, and frees the memory for it.
 TEST_CASE("an answer that comes twice ends the window") {
   const std::size_t bytes =
