@@ -278,6 +278,38 @@ std::string rails_seed_twice() {
   return input;
 }
 
+/// Frames that come in parts, while frames of other rails come, and one that comes again after its
+/// rail was lost in the middle of it. `lies`: another frame has the number of one that is coming.
+std::string rails_seed_in_parts(bool lies) {
+  constexpr std::uint8_t kBreak = 16, kPart = 128;  // As rails_fuzz.cc's marks.
+  constexpr std::uint16_t kHeard = 0xff00, kLost = 0xff01, kAgain = 0xff02;
+  std::string input(1, 2);
+  const std::vector<std::byte> payload(40, std::byte{7});
+  const auto add = [&](std::uint8_t mark, const net::FrameHeader& header) {
+    append(input, mark, header, std::span(payload).first(header.bytes));
+  };
+  const auto frame = [&](std::uint8_t mark, std::uint32_t order, std::uint16_t kind) {
+    add(mark, {.bytes = 40, .kind = kind, .position = order, .order = order});
+  };
+  frame(kPart | 1, 2, 1);  // On the shelf.
+  if (lies) {
+    frame(kPart | 2, 2, 2);
+    add(1, {.kind = kHeard});
+    frame(0, 0, 2);
+    frame(0, 1, 2);
+    return input;
+  }
+  frame(kPart | 0, 0, 1);
+  add(kBreak | 0, {.kind = kHeard});
+  add(2, {.kind = kLost, .channel = 0});
+  add(2, {.kind = kAgain, .channel = 0});
+  frame(kPart | 2, 0, 1);
+  add(1, {.kind = kHeard});
+  frame(1, 1, 2);
+  frame(2, 3, 3);
+  return input;
+}
+
 /// Requests to a window, and answers to what its rank asks (window_requests_fuzz.cc).
 void add_window_requests(Seeds& seeds) {
   using Kind = WindowRequest::Kind;
@@ -314,6 +346,8 @@ void add_window_requests(Seeds& seeds) {
 Seeds all_seeds() {
   Seeds seeds;
   seeds["rails/twice"] = rails_seed_twice();
+  seeds["rails/in_parts"] = rails_seed_in_parts(false);
+  seeds["rails/two_ways"] = rails_seed_in_parts(true);
   seeds["stream/frames"] = stream_seed();
   seeds["verbs_records/all_kinds"] = verbs_records_seed();
   add_endpoint_infos(seeds);
