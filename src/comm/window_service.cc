@@ -245,10 +245,13 @@ Status WindowService::take_answer(const Lock& lock, const std::shared_ptr<Incomi
 
 Status WindowService::send(int to, WindowRequest request, std::span<const std::byte> data) {
   if (const Error* const failed = error()) return copy_of(*failed);
-  auto started = std::make_unique<StartedMessages>();
-  started->messages = messages_of(to, request, data);
-  auto work = Progress::instance().submit(*state_.queue, std::move(started));
-  Status sent = work ? Work(*std::move(work)).wait() : Status(std::move(work.error()));
+  // Also without memory: the other ranks may wait for what this one did not send.
+  Status sent = state_.guarded("window", [&]() -> Status {
+    auto started = std::make_unique<StartedMessages>();
+    started->messages = messages_of(to, request, data);
+    TUTTI_TRY(auto work, Progress::instance().submit(*state_.queue, std::move(started)));
+    return Work(std::move(work)).wait();
+  });
   if (sent) return sent;
   state_.executor->abort(sent.error());  // Unless it is over by that.
   Lock lock(mutex_);
@@ -258,19 +261,15 @@ Status WindowService::send(int to, WindowRequest request, std::span<const std::b
 
 Status WindowService::ask(int to, WindowRequest request, std::span<std::byte> answer) {
   Question question{to, answer};
-  {
-    const Lock lock(mutex_);
-    request.ticket = next_ticket_++;
-    questions_.emplace(request.ticket, &question);
-  }
-  Status asked;
-  try {
-    asked = send(to, request, {});
-    if (asked) asked = await(question);
-  } catch (...) {
-    forget(request.ticket);
-    throw;
-  }
+  Status asked = state_.guarded("window", [&]() -> Status {
+    {
+      const Lock lock(mutex_);
+      request.ticket = next_ticket_++;
+      questions_.emplace(request.ticket, &question);
+    }
+    TUTTI_RETURN_IF_ERROR(send(to, request, {}));
+    return await(question);
+  });
   forget(request.ticket);
   // The answer must not come to memory that the caller has freed by then.
   if (!asked) Progress::instance().drain(*state_.queue);

@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/transports.h"
 #include "tutti/communicator.h"
+#include "tutti/window.h"
 
 namespace {
 
@@ -192,6 +193,57 @@ TEST_CASE("memory that runs out in a call ends it on all ranks") {
     settings.timeout = kLimit;
     INFO(transport->name);
     every_allocation(settings, After::kEnded, all_kinds_of_calls);
+  }
+}
+
+/// What a rank asks of another's window: rank 0, with its nth allocation failing. Returns whether
+/// there were as many.
+bool ask_with_failure(long n, Failing which) {
+  Settings settings;
+  settings.transport = "tcp";  // Others copy.
+  settings.timeout = kLimit;
+  auto comms = Communicator::in_process(2, settings).value();
+  Status other;
+  std::thread second([&] {
+    auto window = Window::create(comms[1], 4096).value();
+    other = window.signal(Rank{0});
+    if (other) other = window.wait_signal(Rank{0});
+    if (other) other = window.close();
+  });
+  auto window = Window::create(comms[0], 4096).value();
+  std::vector<std::byte> data(200);
+  const auto ask = [&]() -> Status {
+    TUTTI_RETURN_IF_ERROR(window.put(data.data(), data.size(), Rank{1}, 0));
+    TUTTI_RETURN_IF_ERROR(window.get(data.data(), data.size(), Rank{1}, 0));
+    TUTTI_TRY([[maybe_unused]] const auto before, window.fetch_add(1, Rank{1}, 0));
+    return window.flush(Rank{1});
+  };
+  Status own = window.wait_signal(Rank{1});
+  bool struck = false;
+  if (own) {
+    const Shortage shortage(n, which);
+    own = ask();
+    struck = shortage.has_struck();
+  }
+  if (own) own = window.signal(Rank{1});
+  const Status later = own ? window.close() : window.flush(Rank{1});
+  second.join();
+  INFO("allocation " << n << "; rank 0: " << text(own) << ", then " << text(later)
+                     << "; rank 1: " << text(other));
+  CHECK(bool(own) == bool(other));
+  CHECK(bool(own) == bool(later));
+  if (!own) CHECK(own.error().what.find("out of memory") != std::string::npos);
+  if (!other) REQUIRE(other.error().code != Code::kTimeout);
+  return struck;
+}
+
+TEST_CASE("memory that runs out where a window is asked ends it on all ranks") {
+  for (const Failing which : {Failing::kOne, Failing::kAllFromThenOn}) {
+    INFO((which == Failing::kOne ? "one fails" : "all fail from one on"));
+    long n = 1;
+    while (ask_with_failure(n, which)) n += which == Failing::kOne ? 1 : 4;
+    CHECK(n > 10);
+    CHECK(n < 1000);
   }
 }
 
