@@ -197,12 +197,15 @@ Status WindowService::accumulate(const Lock& lock, const std::shared_ptr<Incomin
   if (!kernels::may_accumulate(type, op) || request.offset % element != 0 ||
       request.bytes % element != 0)
     return refused(*incoming, "accumulate");
-  auto staged = std::make_shared<std::vector<std::byte>>(request.bytes);
-  return take_data(lock, incoming, *staged, [this, incoming, staged, type, op](const Lock&) {
-    const WindowRequest& done = incoming->request;
-    kernels::accumulate(type, op, staged->data(), memory_.data.data() + done.offset,
-                        done.bytes / size_of(type));
-  });
+  // At most a window's size, and one at a time from each rank: the next message of that rank is
+  // taken for its data. Not cleared, so it takes no memory before they come.
+  auto staged = std::make_shared_for_overwrite<std::byte[]>(request.bytes);
+  return take_data(lock, incoming, {staged.get(), request.bytes},
+                   [this, incoming, staged, type, op](const Lock&) {
+                     const WindowRequest& done = incoming->request;
+                     kernels::accumulate(type, op, staged.get(), memory_.data.data() + done.offset,
+                                         done.bytes / size_of(type));
+                   });
 }
 
 Status WindowService::exchange_here(const Incoming& incoming, std::span<std::byte> number) {

@@ -2,6 +2,9 @@
 // window on all ranks, touch no memory, and are told of with the rank that sent them.
 #include "comm/window_service.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -111,8 +114,46 @@ TEST_CASE("a rank that asks and asks, and takes no answer, ends the window") {
   const std::string said = service->error() == nullptr ? "" : service->error()->to_string();
   service->abandon({Code::kAborted, "the test is over"});
   INFO(said);
-  CHECK(said.starts_with("rank 0: mismatch: window: rank 1 sent a request that can't be: "
-                         "it takes none of 16 answers"));
+  CHECK(
+      said.starts_with("rank 0: mismatch: window: rank 1 sent a request that can't be: "
+                       "it takes none of 16 answers"));
+}
+
+/// The most memory that this process has had, in bytes.
+std::size_t most_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
+}
+
+TEST_CASE("what a rank says that it will accumulate takes no memory before it comes") {
+  constexpr std::size_t kLarge = std::size_t{512} << 20;
+  const auto unmap = [](void* memory) { munmap(memory, kLarge); };
+  void* const mapped = mmap(nullptr, kLarge, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(mapped != MAP_FAILED);
+  const std::shared_ptr<void> memory(mapped, unmap);
+  Settings settings;
+  settings.transport = "tcp";
+  auto comms = Communicator::in_process(2, settings).value();
+  auto service = std::make_shared<WindowService>(
+      Insides::of(comms[0]), std::vector<bool>{false, true},
+      WindowMemory{{static_cast<std::byte*>(mapped), kLarge}, memory, [](int, int) {}, [] {}});
+  REQUIRE(service->begin());
+  const std::size_t before = most_memory();
+  const WindowRequest request{.kind = Kind::kAccumulate,
+                              .type = static_cast<std::uint8_t>(DataType::kInt32),
+                              .op = static_cast<std::uint8_t>(ReduceOp::kSum),
+                              .bytes = kLarge};
+  // The second one is taken for the data, and is no data of that size.
+  for (int i = 0; i < 2; ++i)
+    REQUIRE(comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0}));
+  for (const Deadline end = Deadline::after(std::chrono::seconds(10));
+       service->error() == nullptr && !end.passed();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(service->error() != nullptr);
+  CHECK(most_memory() - before < kLarge / 2);
+  service->abandon({Code::kAborted, "the test is over"});
 }
 
 // The rank that asked has its answer after the first, and frees the memory for it.
