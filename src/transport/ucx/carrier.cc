@@ -138,6 +138,8 @@ ucs_status_t UcxCarrier::take(const Message& message, void* data, std::uint64_t 
     at.data = data;
     return UCS_INPROGRESS;
   }
+  // All of it has come: parse_message compared the header's number with UCX's. Before the peer's
+  // next frames are announced there are at most kWindow of these.
   const auto* const bytes = static_cast<const std::byte*>(data);
   at.aside.assign(bytes, bytes + message.header.bytes);
   return UCS_OK;
