@@ -34,8 +34,10 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "base/folder.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/wall.h"
 #include "bootstrap/limits.h"
 #include "bootstrap/wire.h"
 
@@ -184,18 +186,29 @@ class FileRendezvous : public Rendezvous {
   std::chrono::steady_clock::time_point next_look_{};
 };
 
-/// Removes everything but the members file. Under the exclusive lock.
-void clear(const std::string& path) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
-    if (entry.path().filename() != kMembers) std::filesystem::remove_all(entry.path(), ignored);
+/// Removes a file, or a directory with all that is in it. Not by std::filesystem; see
+/// base/folder.h.
+void remove_all(const std::string& path) {
+  if (::unlink(path.c_str()) == 0 || errno != EISDIR) return;
+  if (const auto names = names_in(path)) {
+    for (const std::string& name : *names) remove_all(path + "/" + name);
   }
+  ::rmdir(path.c_str());
+}
+
+/// Removes everything but the members file. Under the exclusive lock.
+Status clear(const std::string& path) {
+  TUTTI_TRY(const auto names, names_in(path));
+  for (const std::string& name : names) {
+    if (name != kMembers) remove_all(path + "/" + name);
+  }
+  return ok();
 }
 
 /// Removes the job. Needs the exclusive lock. A process that waits for the lock then sees that the
 /// job is gone.
 void remove_job(const std::string& path, int directory) {
-  clear(path);
+  (void)clear(path);
   ::unlinkat(directory, kMembers, 0);
   ::rmdir(path.c_str());
 }
@@ -211,7 +224,8 @@ Result<bool> FileRendezvous::join() {
   if (lock(members_.get(), LOCK_EX | LOCK_NB)) {
     struct stat status {};
     if (::fstat(members_.get(), &status) == 0 && status.st_nlink == 0) return false;
-    clear(path_);  // Nobody takes part, so whatever is here is from an earlier run.
+    // Nobody takes part, so whatever is here is from an earlier run.
+    TUTTI_RETURN_IF_ERROR(clear(path_));
   }
   const Deadline deadline = Deadline::after(kLockTime);
   while (!lock(members_.get(), LOCK_SH | LOCK_NB)) {
@@ -245,7 +259,9 @@ Result<std::unique_ptr<Rendezvous>> FileRendezvous::open(const std::string& path
 FileRendezvous::~FileRendezvous() {
   if (!members_ || owner_ != getpid()) return;  // A fork shares its parent's lock.
   if (came_) hide();                            // It does not want to join after all.
-  if (lock(members_.get(), LOCK_EX | LOCK_NB)) remove_job(path_, directory_.get());
+  if (!lock(members_.get(), LOCK_EX | LOCK_NB)) return;
+  // What is left for lack of memory the next run of the job clears.
+  (void)walled("rendezvous", [this] { return remove_job(path_, directory_.get()), ok(); });
 }
 
 Result<std::string> FileRendezvous::write_aside(std::span<const std::byte> bytes) {
@@ -420,10 +436,11 @@ Result<std::string> user_directory() {
 }
 
 void remove_dead_jobs(const std::string& directory) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
-    if (!entry.path().filename().string().starts_with("job.")) continue;
-    const std::string path = entry.path().string();
+  const auto names = names_in(directory);
+  if (!names) return;
+  for (const std::string& name : *names) {
+    if (!name.starts_with("job.")) continue;
+    const std::string path = directory + "/" + name;
     const Fd job(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     const Fd members(::openat(job.get(), kMembers, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!members)

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/folder.h"
+#include "base/wall.h"
 #include "bootstrap/sockets.h"
 #include "support/catch.h"
 #include "support/transports.h"
@@ -381,6 +383,26 @@ TEST_CASE("an error that finds no memory keeps its code and its ranks") {
   CHECK(moved.error().to_string() == "rank 1: peer failed: out of memory" + longer);
   made[0] = std::move(made[1]);
   CHECK(made[0].error().code == Code::kInternal);
+}
+
+// libstdc++'s iterators end the process.
+TEST_CASE("memory that runs out while a folder is read is an error") {
+  const std::string folder = "/proc/self";
+  Status read;
+  bool struck = true;
+  for (long n = 1; struck; ++n) {
+    INFO("allocation " << n);
+    {
+      const Shortage shortage(n, Failing::kOne);
+      read = walled("a folder", [&]() -> Status {
+        TUTTI_TRY([[maybe_unused]] const auto names, names_in(folder));
+        return ok();
+      });
+      struck = shortage.has_struck();
+    }
+    CHECK(bool(read) == !struck);
+    REQUIRE(n < 1000);
+  }
 }
 
 TEST_CASE("memory that runs out where ranks are threads ends all of them") {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 #include <vector>
 
+#include "base/folder.h"
 #include "transport/tcp/interfaces.h"
 
 namespace tutti::ucx {
@@ -12,14 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Sorted; empty where there is no such directory.
+/// Empty where there is no such directory.
 std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
-    names.push_back(at->path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
+  auto names = tutti::names_in(directory.string());
+  return names ? *std::move(names) : std::vector<std::string>();
 }
 
 /// "mlx5_0:1": the ports that are up.

@@ -12,6 +12,9 @@
 #include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
+
+#include "base/folder.h"
 
 namespace tutti::verbs {
 namespace {
@@ -36,15 +39,14 @@ int leading_number(std::string_view text) {
   return value;
 }
 
+/// Empty where there is no such folder.
 std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (fs::directory_iterator at(folder, ignored), end; at != end && names.size() < kMostDevices;
-       at.increment(ignored))
-    names.push_back(at->path().filename());
+  auto read = tutti::names_in(folder.string());
+  auto names = read ? *std::move(read) : std::vector<std::string>();
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     return std::tuple(a.size(), a) < std::tuple(b.size(), b);  // mlx5_2 before mlx5_10.
   });
+  names.resize(std::min(names.size(), kMostDevices));
   return names;
 }
 

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <utility>
 
+#include "base/folder.h"
 #include "topology/graph/words.h"
 
 namespace tutti::topology {
@@ -57,13 +59,8 @@ class DiskTree : public FileTree {
   }
 
   std::vector<std::string> names(const std::string& path) const override {
-    std::vector<std::string> found;
-    std::error_code error;
-    for (fs::directory_iterator at(root_ + path, error), end; !error && at != end;
-         at.increment(error))
-      found.push_back(at->path().filename().string());
-    std::sort(found.begin(), found.end());
-    return found;
+    auto found = names_in(root_ + path);
+    return found ? *std::move(found) : std::vector<std::string>();
   }
 
  private:
