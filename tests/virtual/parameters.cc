@@ -164,6 +164,7 @@ Parameters draw(std::uint64_t seed) {
   run.recovers = run.faults.kills != 0 && !run.faults.kill_host && random.one_in(2);
   run.windows = random.one_in(8);
   if ((fate == 4 || fate == 5) && random.one_in(2)) draw_late(random, run);
+  if (random.one_in(4)) run.preempt_one_in = std::uint32_t{200} << random.below(5);
   return run;
 }
 
@@ -194,14 +195,15 @@ std::string describe(const Parameters& run) {
   constexpr const char* kForgeries[] = {"no forgery", "changed byte", "repeated packet",
                                         "dropped packet"};
   const Faults& faults = run.faults;
-  char text[440];
+  char text[480];
   std::snprintf(
       text, sizeof(text),
       "%d ranks on %d hosts, %d rails, %s, joined by %s, timeout %d ms, %d calls; kills %u%s "
       "at %llu, stall %.3f s at %llu, cut %.3f s at %llu, reset at %llu, %s at %llu, refusals 1 in "
       "%llu, "
       "%sodd call %d of rank %d, abort before %d by rank %d%s, late for %d rank %d, rank "
-      "%d joins after %.3f s, fork of rank %d%s",
+      "%d joins after %.3f s, fork of rank %d%s, "
+      "preempted 1 in %u",
       run.ranks, run.hosts, run.rails, run.shared_memory ? "shared memory" : "tcp",
       kJoinings[static_cast<int>(run.joining)], run.timeout_ms, run.calls, faults.kills,
       faults.kill_host ? " with host" : "", static_cast<unsigned long long>(faults.kill_at_point),
@@ -216,7 +218,7 @@ std::string describe(const Parameters& run) {
       run.odd_call, run.odd_rank, run.abort_call, run.abort_rank,
       run.mapped ? " of large calls" : "", run.absent_call, run.absent_rank, run.late_rank,
       static_cast<double>(run.late_by) / 1e9, static_cast<int>(faults.fork_in_rank) - 1,
-      faults.after_joining ? ", after joining" : "");
+      faults.after_joining ? ", after joining" : "", run.preempt_one_in);
   return text;
 }
 

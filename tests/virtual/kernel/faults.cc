@@ -69,6 +69,16 @@ void at_point() {
   }
 }
 
+void preempt() {
+  if (!world->random.one_in(world->parameters.preempt_one_in)) return;
+  Process& process = own_process();
+  // Up to as long as others have the CPU on a busy machine; mostly long enough for an answer.
+  const Time end = world->now + ((20 * kMicro) << world->random.below(8));
+  process.stalled_until = process.stalled_until < end ? end : process.stalled_until;
+  note("preempt", process.rank);
+  yield();
+}
+
 void at_step() {
   const Faults& faults = world->parameters.faults;
   if (world->called_at_point == 0 || faults.stall_at_step == 0) return;

@@ -6,6 +6,8 @@ namespace tutti::virt::faults {
 
 /// Called at every point by the holder of the baton; a fault whose time has come happens.
 void at_point();
+/// At some points a process loses its CPU for a moment. It is no fault: nobody may fail by it.
+void preempt();
 /// The same before a data step.
 void at_step();
 /// Whether a system call that may fail has to fail now. `what` goes into the trace.

@@ -198,6 +198,7 @@ void point(const char* what) {
   ++world->points;
   note(what);
   faults::at_point();
+  faults::preempt();
   if (world->random.one_in(static_cast<std::uint64_t>(world->parameters.switch_one_in))) yield();
 }
 

@@ -181,6 +181,7 @@ struct Parameters {
   std::uint32_t loss_one_in = 0;
   std::uint32_t window = 65536;        // Bytes of a connection under way in one direction.
   std::uint32_t interrupt_one_in = 0;  // Waits that a signal ends.
+  std::uint32_t preempt_one_in = 0;    // Points at which a process loses its CPU for a moment.
   std::uint32_t short_one_in = 0;      // Reads and writes that move less than they could.
   Faults faults;
 };
