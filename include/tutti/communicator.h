@@ -339,7 +339,8 @@ class TUTTI_API Communicator {
   /// A communicator of these ranks, which keep their numbers, and of new ones from rank_count() to
   /// `rank_count` - 1, which call `create` with the same rendezvous and name or the same id, and
   /// with these settings. All ranks call it. This communicator stays as it is. Errors as of
-  /// `create`, and why this communicator is over, if it is.
+  /// `create`; and why this communicator is over, if it is, or becomes so meanwhile: kPeerFailed if
+  /// one of its ranks dies before all have come.
   Result<Communicator> grow(Rendezvous& rendezvous, int rank_count,
                             std::string_view name = "world");
   Result<Communicator> grow(const UniqueId& id, int rank_count);

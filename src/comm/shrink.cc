@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/wall.h"
+#include "comm/growing.h"
 
 namespace tutti {
 namespace {
@@ -156,7 +157,13 @@ Result<Communicator> Communicator::grow(Rendezvous& rendezvous, int rank_count,
     TUTTI_RETURN_IF_ERROR(state_->executor->health("grow", false));
     CommunicatorConfig config{state_->me, rank_count, state_->settings};
     config.origin = state_->origin();
-    TUTTI_TRY(auto state, make_state(config, rendezvous, name));
+    // A rank that is done with this may leave the old communicator while others still join.
+    GrowingRendezvous there(rendezvous, [this] {
+      // acquire: as State::is_free.
+      const bool idle = state_->queue->pending.load(std::memory_order_acquire) == 0;
+      return state_->executor->health("grow", idle, exec::HostExecutor::Gone::kDead);
+    });
+    TUTTI_TRY(auto state, make_state(config, there, name));
     return Communicator(std::move(state));
   });
 }

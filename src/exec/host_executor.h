@@ -124,9 +124,10 @@ class HostExecutor {
   /// them has gone, this ends the communicator, so that all ranks are told. Not during a call.
   Status look_at(std::span<const int> ranks, const std::string& waiting);
   /// Ok, or why later calls of `function` can't work: the communicator is over, or a rank has gone,
-  /// which this tells nobody. During a call of this communicator: `idle` is false, and that call
-  /// looks at the ranks.
-  Status health(std::string_view function, bool idle);
+  /// which this tells nobody; with `kDead`, a rank that has left does not count. During a call of
+  /// this communicator: `idle` is false, and that call looks at the ranks.
+  enum class Gone { kDead, kDeadOrLeft };
+  Status health(std::string_view function, bool idle, Gone bad = Gone::kDeadOrLeft);
   /// The calls that this rank has completed.
   std::uint64_t completed() const { return completed_; }
   /// For what uses the link outside of calls (exec/recovery_board.h).

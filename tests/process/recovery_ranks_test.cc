@@ -110,6 +110,35 @@ TEST_CASE("whichever ranks are killed, and when, the others go on with the same 
   }
 }
 
+TEST_CASE("a rank that dies before it comes to grow is named, and not waited for") {
+  for (const char* const transport : {"shared_memory", "tcp"}) {
+    INFO(transport);
+    const ScratchDirectory directory;
+    Settings settings;
+    settings.transport = transport;
+    settings.timeout = 300s;
+    RankProcesses processes(
+        directory, 3, settings, [&](int rank, Communicator& comm) -> std::string {
+          if (auto status = comm.barrier(); !status) return status.error().to_string();
+          say_ready(directory, rank);
+          while (rank == 2) std::this_thread::sleep_for(1s);  // Until it is killed.
+          auto there = file_rendezvous(directory.path(), "grown");
+          if (!there) return there.error().to_string();
+          auto grown = comm.grow(**there, 4);
+          if (grown) return "no error";
+          const bool right =
+              grown.error().code == Code::kPeerFailed && grown.error().peer == Rank{2};
+          return right ? "" : grown.error().to_string();
+        });
+    REQUIRE(all_ready(directory, 3));
+    processes.signal(2, SIGKILL);
+    for (const int rank : {0, 1}) {
+      INFO("rank " << rank);
+      CHECK(processes.wait(rank) == 0);
+    }
+  }
+}
+
 TEST_CASE("the last rank goes on alone") {
   std::mt19937_64 random(1);
   for (const char* const transport : {"shared_memory", "tcp"}) {
