@@ -197,6 +197,8 @@ class Elastic {
       if (all != 1) {
         elastic_.say(who() + ": a new rank did not join" +
                      (grown ? "" : ": " + grown.error().what));
+        // If a member has died, the others go on without it before they take anybody in.
+        TUTTI_RETURN_IF_ERROR(comm_->barrier());
         continue;
       }
       if (comm_->rank().value == 0)
@@ -219,12 +221,13 @@ class Elastic {
            error.code == Code::kRevoked || error.code == Code::kAborted;
   }
 
-  /// For a new rank. If a member dies while it joins, it asks the ones that are left.
+  /// For a new rank. If a member dies while it joins, it asks the ones that are left, once they
+  /// have had time to find that out.
   Status join() {
-    const Deadline deadline = Deadline::after(elastic_.settings.timeout);
     for (;;) {
-      Status joined = join_members(deadline);
-      if (joined || !is_lost(joined.error()) || deadline.passed()) return joined;
+      Status joined = join_members(Deadline::after(elastic_.settings.timeout));
+      if (joined || !is_lost(joined.error()) || joined.error().code == Code::kTimeout)
+        return joined;
       elastic_.say("asks again to be taken in, after: " + joined.error().what);
     }
   }
