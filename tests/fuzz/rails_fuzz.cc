@@ -30,6 +30,7 @@ struct Attack {
   bool renews = false;
   bool ahead = false;                   // What comes does not keep the order.
   std::map<std::uint32_t, Frame> came;  // By order; the last one of each.
+  Frame arriving;
 
   std::unique_ptr<net::Carrier> rail(std::size_t which);
 };
@@ -64,6 +65,7 @@ class Rail final : public Deaf {
     const Frame frame = coming_->first;
     coming_.reset();
     attack_.ahead = frame.header.kind == kAhead;
+    attack_.arriving = frame;
     if (frame.header.kind < 0xff00) attack_.came[frame.header.order] = frame;
     TUTTI_RETURN_IF_ERROR(sink.arrived(frame.header));
     return true;
@@ -120,6 +122,7 @@ class Sink final : public net::FrameSink {
   std::optional<std::uint64_t> turn_;
 };
 
+/// Renewals get words about a rail, and some of them make no sense.
 class Again final : public net::Renewal {
  public:
   explicit Again(Attack& attack) : attack_(attack) {}
@@ -130,8 +133,22 @@ class Again final : public net::Renewal {
     return attack_.rail(rail);
   }
   void drop(std::size_t) override {}
+  std::size_t say(std::size_t rail, std::span<std::byte, kMostWordBytes> into) override {
+    into[0] = static_cast<std::byte>(rail);
+    return ++said_ % 3;
+  }
+  bool hear(std::size_t rail, std::span<const std::byte> words) override {
+    const Frame& frame = attack_.arriving;
+    require(frame.header.channel == rail && words.size() == frame.header.bytes &&
+                words.size() <= kMostWordBytes,
+            "a renewal hears what was not said to it");
+    require(std::ranges::equal(frame.payload, words.first(frame.payload.size())),
+            "words have changed");
+    return words.size() > 1;
+  }
 
  private:
+  std::size_t said_ = 0;
   Attack& attack_;
 };
 

@@ -13,7 +13,7 @@ namespace tutti::net {
 namespace {
 
 // Kinds of frames between rails themselves, which have no order. Other kinds are far below.
-enum Kind : std::uint16_t { kHeard = 0xff00, kLost, kAgain, kAhead };
+enum Kind : std::uint16_t { kHeard = 0xff00, kLost, kAgain, kAhead, kWords };
 constexpr bool is_own(const FrameHeader& header) { return header.kind >= kHeard; }
 
 /// The frame that has come ahead: its kind is this one's channel.
@@ -41,6 +41,7 @@ Rails::Rails(std::vector<std::unique_ptr<Carrier>> carriers, std::size_t spread_
       early_(kMostQueued) {
   TUTTI_CHECK(first < carriers.size());
   for (auto& carrier : carriers) rails_.push_back({std::move(carrier), {}, 0, false});
+  if (renewal_ != nullptr) words_.resize(rails_.size());
   // Not initialised: pages that are never needed take no memory.
   if (rails_.size() > 1)
     shelf_ = std::make_unique_for_overwrite<std::byte[]>(kMostQueued * kKeptBytes);
@@ -254,6 +255,10 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
     return sink.place(frame);
   }
   if (is_own(header)) {
+    if (header.kind == kWords && !words_.empty()) {
+      if (header.bytes <= Renewal::kMostWordBytes) return std::optional(words_[rail].heard.data());
+      return corrupt("words between rails are too long");
+    }
     if (header.bytes != 0) return corrupt("what rails say to each other has no payload");
     return std::optional(&nothing_);
   }
@@ -293,6 +298,7 @@ Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t ra
 
 Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
   if (header.kind == kHeard) return ok();
+  if (header.kind == kWords) return hear(header, rail);
   const std::size_t lost = header.channel;
   if (header.kind > kAgain || lost >= rails_.size() || lost == rail)
     return corrupt("it speaks of a connection that is none");
@@ -316,6 +322,23 @@ Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
   }
   forget_early(lost);
   return say(rail, kAgain, lost);  // By the way that it came: the peer may have lost the first one.
+}
+
+/// Words about a rail, which came over another one.
+Status Rails::hear(const FrameHeader& header, std::size_t rail) {
+  const std::size_t about = header.channel;
+  if (words_.empty() || about >= rails_.size() || about == rail)
+    return corrupt("it makes a connection anew that is none");
+  const Rail& lost = rails_[about];
+  if (header.position > lost.times + std::uint64_t{1})
+    return corrupt("it makes a connection anew that there never was");
+  // An attempt that is over; or one ahead of here: what the peer says of the loss in between is on
+  // its way by another rail, and it repeats its words.
+  if (header.position != lost.times) return ok();
+  if (!lost.failure) return corrupt("it makes a connection anew that was not lost");
+  if (!renewal_->hear(about, std::span(words_[rail].heard).first(header.bytes)))
+    return corrupt("no renewal of a connection says that");
+  return ok();
 }
 
 Status Rails::announce(const FrameHeader& header, FrameSink& sink) {
@@ -406,12 +429,42 @@ void Rails::renew() {
     Rail& rail = rails_[i];
     if (!rail.failure || !rail.settled) continue;
     auto carrier = renewal_->renew(i);
-    if (carrier == nullptr) continue;
+    if (carrier == nullptr) {
+      say_words(i);
+      continue;
+    }
     rail = {.carrier = std::move(carrier), .failure = {}, .times = rail.times + 1};
     --lost_;
     log::warn(log::Part::kNet, "{}: back; {} of {} ways there are used", rail.carrier->where(),
               alive(), rails_.size());
   }
+}
+
+/// One frame at a time, and only where frames of users have room as well: the next tick comes soon.
+void Rails::say_words(std::size_t about) {
+  Words& words = words_[about];
+  if (words.any) {
+    const Rail& over = rails_[words.over];
+    // An abandoned carrier, and one that was replaced, does not read the words any more.
+    const bool reads = !over.failure && over.times == words.over_times &&
+                       words.ticket >= over.given - over.carrier->pending();
+    if (reads) return;
+  }
+  Rail& to = rails_[first_];
+  if (to.carrier->pending() >= kMostQueued - kLeftFree) return;
+  const std::size_t bytes = renewal_->say(about, words.said);
+  words.any = bytes != 0;
+  if (bytes == 0) return;
+  TUTTI_CHECK(bytes <= words.said.size());
+  words.over = first_;
+  words.over_times = to.times;
+  words.ticket = to.given++;
+  to.carrier->send({.bytes = static_cast<std::uint32_t>(bytes),
+                    .kind = kWords,
+                    .channel = static_cast<std::uint32_t>(about),
+                    .position = rails_[about].times,
+                    .acked = advertise()},
+                   Piece(words.said.data(), bytes));
 }
 
 }  // namespace tutti::net

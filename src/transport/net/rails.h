@@ -22,7 +22,9 @@
 // Once both have answered, a lost rail may be taken again, if somebody makes its carrier anew
 // (Renewal). Both count how often that happened, so that frames of an earlier time are known as
 // old. One side may have it sooner, and lose it before the other side has it: then the other one
-// counts it and answers, and whatever it had begun is begun once more.
+// counts it and answers, and whatever it had begun is begun once more. A renewal that needs words
+// of the peer's renewal has them carried by a rail that lives (kWords). They are not kept and not
+// sent again, so a renewal repeats what is not answered.
 //
 // Some frames take turns in one place (FrameSink::takes_turns). One that comes before its turn
 // waits on the shelf: in its connection it would hold up the frames behind it, also the message
@@ -47,11 +49,21 @@ namespace tutti::net {
 /// Makes carriers anew that one peer's rails have lost. Never waits.
 class Renewal {
  public:
+  static constexpr std::size_t kMostWordBytes = 128;
+
   virtual ~Renewal() = default;
   /// Now and then, for a rail that both sides have given up: what takes its place, once it works.
   virtual std::unique_ptr<Carrier> renew(std::size_t rail) = 0;
   /// The peer has given up what renew() was to bring: all begins anew.
   virtual void drop(std::size_t rail) = 0;
+  /// After a renew() that brought nothing: what the peer's renewal is to hear of that rail. Returns
+  /// how many bytes; 0: nothing. The words may be lost.
+  virtual std::size_t say(std::size_t /*rail*/, std::span<std::byte, kMostWordBytes> /*into*/) {
+    return 0;
+  }
+  /// What the peer's renewal says of a rail that both sides have given up. False: no renewal says
+  /// that.
+  virtual bool hear(std::size_t /*rail*/, std::span<const std::byte> /*words*/) { return false; }
 };
 
 /// It has more than 20 functions and 15 fields: sending, receiving and losing a rail share the
@@ -123,6 +135,15 @@ class Rails final : public Carrier {
     bool placed = false;   // Its payload has a place, and comes there by that rail or has come.
     bool shelved = false;  // That place is on the shelf.
   };
+  /// Words between renewals. They stay in place when a rail is replaced.
+  struct Words {
+    std::array<std::byte, Renewal::kMostWordBytes> heard;  // Being received over this rail;
+    std::array<std::byte, Renewal::kMostWordBytes> said;   // about this rail, sent
+    std::size_t over = 0;                                  // over that one
+    std::uint32_t over_times = 0;                          // in its latest life
+    std::uint64_t ticket = 0;                              // as this frame,
+    bool any = false;                                      // if there was one.
+  };
   /// Stands between a rail and the sink of frames.
   class Inlet final : public FrameSink {
    public:
@@ -168,12 +189,14 @@ class Rails final : public Carrier {
   Status announce(const FrameHeader& header, FrameSink& sink);
   Status acknowledge(std::uint32_t acked);
   Status take_own(const FrameHeader& header, std::size_t rail);
+  Status hear(const FrameHeader& header, std::size_t rail);
   void forget_early(std::size_t rail);
   void send_again(std::size_t rail);
   /// Goes on without that rail; an error if it was the last one.
   Status lose(std::size_t rail, Error why);
   Status look_for_stuck();
   void renew();
+  void say_words(std::size_t about);
   Error corrupt(std::string_view what) const;
 
   std::vector<Rail> rails_;
@@ -181,7 +204,8 @@ class Rails final : public Carrier {
   std::size_t first_;  // That short frames go by; it has not failed.
   std::size_t lost_ = 0, unsettled_ = 0;
   std::unique_ptr<Renewal> renewal_;
-  std::vector<Kept> kept_;  // By count, modulo.
+  std::vector<Words> words_;  // By rail; empty without a renewal.
+  std::vector<Kept> kept_;    // By count, modulo.
   std::uint64_t queued_ = 0, released_ = 0, acked_ = 0;
   bool any_waits_ = false;  // Among the kept frames.
   std::optional<std::pair<FrameHeader, Piece>> ahead_;

@@ -201,4 +201,21 @@ inline std::unique_ptr<net::Rails> rails_of(std::vector<Connection> end, std::si
   return std::make_unique<net::Rails>(std::move(carriers), spread_bytes, 0, std::move(renewal));
 }
 
+/// With what lies in the kernel, in both directions.
+inline void reset(Stream& end) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  setsockopt(end.descriptor(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  end.abandon();
+}
+
+/// The first error of progress().
+inline std::string first_error(net::Carrier& carrier, FrameSink& sink) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+  while (std::chrono::steady_clock::now() < end) {
+    auto moved = carrier.progress(sink);
+    if (!moved) return moved.error().what;
+  }
+  return "no error";
+}
+
 }  // namespace tutti::tcp

@@ -32,13 +32,6 @@ TEST_CASE("many small frames in one direction are heard of all the same") {
   CHECK(exchange(*a, *b, many, none) == "");
 }
 
-/// With what lies in the kernel, in both directions.
-void reset(Stream& end) {
-  const linger at_once{.l_onoff = 1, .l_linger = 0};
-  setsockopt(end.descriptor(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-  end.abandon();
-}
-
 TEST_CASE("rails break at any moment, and the rest carries on") {
   const std::uint32_t seed = Catch::rngSeed();
   INFO("seed " << seed);
@@ -134,22 +127,12 @@ TEST_CASE("rails that broke are taken again, at any moment, and nothing is lost 
   }
 }
 
-/// The first error of progress().
-std::string error_of(net::Carrier& carrier, FrameSink& sink) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
-  while (std::chrono::steady_clock::now() < end) {
-    auto moved = carrier.progress(sink);
-    if (!moved) return moved.error().what;
-  }
-  return "no error";
-}
-
 TEST_CASE("once no rail is left, its error is one") {
   Pair pair = connect(3);
   const auto a = rails_of(std::move(pair.ends[0]), 0);
   pair.ends[1].clear();
   Memory sink(0);
-  CHECK(error_of(*a, sink).find("its process has ended") != std::string::npos);
+  CHECK(first_error(*a, sink).find("its process has ended") != std::string::npos);
   CHECK(a->alive() == 0);
 }
 
@@ -213,7 +196,7 @@ TEST_CASE("frames that no rails send are refused") {
     const int raw = pair.ends[1].front().socket.get();
     for (int i = 0; i < times; ++i)
       REQUIRE(::send(raw, bytes.data(), bytes.size(), MSG_NOSIGNAL) == kHeaderBytes);
-    return error_of(*a, sink);
+    return first_error(*a, sink);
   };
   CHECK(said({.kind = 1, .order = 5}, 2).find("a frame came twice") != std::string::npos);
   CHECK(said({.kind = 1, .order = 5}, 1, 1).find("a frame is out of order") != std::string::npos);
