@@ -133,25 +133,27 @@ struct Victim {
     const verbs::RemoteMemory there = attacker.memory.remote();
     verbs::RemoteMemory after = there;
     after.address += kPairs * kDepth * verbs::kRecordBytes;
-    link =
-        std::make_unique<verbs::Link>(*device, verbs::LinkParts{.me = 0,
-                                                                .peer = 1,
-                                                                .index = 0,
-                                                                .where = "verbs: rank 1",
-                                                                .pairs = std::move(pairs),
-                                                                .depth = kDepth,
-                                                                .inline_bytes = 0,
-                                                                .most_message = 1 << 20,
-                                                                .told_bytes = 4096,
-                                                                .near = near.local(),
-                                                                .replica = replica.local(),
-                                                                .peer_near = after,
-                                                                .peer_replica = after,
-                                                                .gpudirect = {},
-                                                                .in = in.local(),
-                                                                .out = out.local(),
-                                                                .peer_in = there,
-                                                                .patience = std::chrono::hours(1)});
+    link = std::make_unique<verbs::Link>(*device,
+                                         verbs::LinkParts{.me = 0,
+                                                          .peer = 1,
+                                                          .index = 0,
+                                                          .where = "verbs: rank 1",
+                                                          .peer_host = "node7",
+                                                          .peer_device = "fake1:1",
+                                                          .depth = kDepth,
+                                                          .inline_bytes = 0,
+                                                          .most_message = 1 << 20,
+                                                          .told_bytes = 4096,
+                                                          .near = near.local(),
+                                                          .replica = replica.local(),
+                                                          .peer_near = after,
+                                                          .peer_replica = after,
+                                                          .gpudirect = {},
+                                                          .in = in.local(),
+                                                          .out = out.local(),
+                                                          .peer_in = there,
+                                                          .patience = std::chrono::hours(1)},
+                                         std::move(pairs));
     require(bool(link->begin()), "it does not begin");
   }
   /// The place of the next record.

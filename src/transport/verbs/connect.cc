@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "transport/verbs/endpoint_info.h"
+#include "transport/verbs/pair.h"
 
 namespace tutti::verbs {
 namespace {
@@ -21,12 +22,6 @@ namespace {
 constexpr std::uint32_t kMostDepth = 128, kLeastDepth = 32, kAllDepths = 4096;
 // Bytes in one exchange: those of all ranks together, thousands, are one value of a store.
 constexpr std::size_t kExchangeBytes = 768;
-// A write that is not acknowledged is repeated after 67 ms (4.096 us x 2^14; less makes repetitions
-// of what is only slow), 6 times: 7 would mean for ever on some devices. The peer has always room,
-// so being refused for want of it is an error soon.
-constexpr std::uint8_t kTimeout = 14, kRetries = 6, kRefusals = 3, kRefusalTimer = 12;
-constexpr std::uint8_t kHops = 64;
-constexpr std::uint32_t kMostPsn = 0xffffff;
 constexpr std::size_t kPage = 4096;
 // The device tells at least every so many bytes that they have arrived, and of every payload that
 // goes over any rail: what it has not told of counts as unsent, and a rail with more of that gets
@@ -172,8 +167,7 @@ EndpointInfo Connecting::endpoint_info_of(const Prepared& prepared) const {
   }
   return {.host = host_name(),
           .device = made.device->name(),
-          .address = chosen_.port.layer == kRoce ? ip_text(chosen_.gid.gid)
-                                                 : fmt::format("LID {}", made.device->port().lid),
+          .address = text_of(address_of(*made.device), chosen_.port.layer),
           .gid = chosen_.gid.gid,
           .lid = made.device->port().lid,
           .layer = chosen_.port.layer,
@@ -234,51 +228,13 @@ Result<Connecting::Numbers> Connecting::exchange_numbers(const Prepared& prepare
 
 Status Connecting::connect_pair(const Prepared& prepared, ibv_qp& pair, std::size_t rank,
                                 const EndpointInfo& peer, std::uint32_t number) const {
-  const auto modify = [&](ibv_qp_attr& attributes, int which) -> Status {
-    const int error = library().modify_qp(&pair, &attributes, which);
-    if (error == 0) return ok();
-    return Error{
-        Code::kSystem,
-        fmt::format("verbs: {}: connecting to rank {} ({}) at {} {}: {}; is there a route, "
-                    "and are both ports up?",
-                    prepared.resources->device->name(), rank, peer.host, peer.device, peer.address,
-                    std::generic_category().message(error))};
-  };
-  const ibv_port_attr& port = prepared.resources->device->port();
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_INIT;
-  attributes.port_num = static_cast<std::uint8_t>(chosen_.port.number);
-  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  TUTTI_RETURN_IF_ERROR(
-      modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-  attributes = {};
-  attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = std::min(port.active_mtu, static_cast<ibv_mtu>(peer.mtu));
-  attributes.dest_qp_num = number;
-  attributes.rq_psn = first_packet(rank, number);
-  attributes.min_rnr_timer = kRefusalTimer;
-  attributes.ah_attr.port_num = static_cast<std::uint8_t>(chosen_.port.number);
-  attributes.ah_attr.dlid = peer.lid;
-  // InfiniBand needs an address only beyond its own subnet, whose prefix is the GID's first half.
-  const bool same_subnet =
-      std::equal(peer.gid.begin(), peer.gid.begin() + 8, chosen_.gid.gid.begin());
-  if (chosen_.port.layer == kRoce || !same_subnet) {
-    attributes.ah_attr.is_global = 1;
-    std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
-    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(chosen_.gid.index);
-    attributes.ah_attr.grh.hop_limit = kHops;
-  }
-  TUTTI_RETURN_IF_ERROR(modify(attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-                                               IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-  attributes = {};
-  attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = kTimeout;
-  attributes.retry_cnt = kRetries;
-  attributes.rnr_retry = kRefusals;
-  attributes.sq_psn = first_packet(me_, pair.qp_num);
-  return modify(attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  const PairEnds ends{.peer = {peer.gid, peer.lid, peer.mtu},
+                      .peer_number = number,
+                      .peer_psn = first_packet(rank, number),
+                      .own_psn = first_packet(me_, pair.qp_num)};
+  return verbs::connect_pair(
+      *prepared.resources->device, pair, ends,
+      fmt::format("rank {} ({}) at {} {}", rank, peer.host, peer.device, peer.address));
 }
 
 /// The ranges of both ranks for each other.
@@ -297,7 +253,7 @@ GpuDirectMemories Connecting::gpudirect_of(const Resources& made, int peer,
 Result<Rail> Connecting::join(Prepared prepared, const std::vector<EndpointInfo>& infos,
                               const Numbers& numbers) const {
   Resources& made = *prepared.resources;
-  const EndpointInfo& mine = infos[me_];
+  const LinkLayer layer = chosen_.port.layer;
   const std::span records(made.record_memory.get(), made.record_bytes);
   const std::uint32_t most_message =
       std::min(made.device->port().max_msg_sz, static_cast<std::uint32_t>(net::kMostFrameBytes));
@@ -305,7 +261,7 @@ Result<Rail> Connecting::join(Prepared prepared, const std::vector<EndpointInfo>
   for (std::size_t i = 0; i < to_.far.size(); ++i) {
     const auto rank = static_cast<std::size_t>(to_.far[i]);
     const EndpointInfo& info = infos[rank];
-    if (info.layer != mine.layer) {
+    if (info.layer != layer) {
       return of_rank(rank, {Code::kUnsupported,
                             "verbs: one side has InfiniBand, the other one "
                             "Ethernet; TUTTI_TRANSPORT=tcp does without"});
@@ -329,9 +285,10 @@ Result<Rail> Connecting::join(Prepared prepared, const std::vector<EndpointInfo>
             .me = opening_.me,
             .peer = to_.far[i],
             .index = static_cast<std::uint32_t>(i),
-            .where = fmt::format("verbs: rank {} ({}) over {}, {} to {} {}", rank, info.host,
-                                 mine.device, mine.address, info.device, info.address),
-            .pairs = std::move(prepared.pairs[i]),
+            .where = link_name(to_.far[i], info.host, *made.device, info.device,
+                               {info.gid, info.lid, info.mtu}),
+            .peer_host = info.host,
+            .peer_device = info.device,
             .depth = depth_,
             .inline_bytes = prepared.inline_bytes,
             .most_message = most_message,
@@ -344,7 +301,8 @@ Result<Rail> Connecting::join(Prepared prepared, const std::vector<EndpointInfo>
             .in = {records.subspan(2 * i * ring_bytes(), ring_bytes()), made.records->lkey},
             .out = {records.subspan((2 * i + 1) * ring_bytes(), ring_bytes()), made.records->lkey},
             .peer_in = peer_in,
-            .patience = patience_});
+            .patience = patience_},
+        std::move(prepared.pairs[i]));
     TUTTI_RETURN_IF_ERROR(links[rank]->begin());
   }
   return Rail{std::move(prepared.resources), std::move(links)};

@@ -70,15 +70,15 @@ std::size_t completions(std::uint32_t depth) {
   return std::size_t{most_writes(depth)} + most_receives(depth);
 }
 
-Link::Link(Device& device, LinkParts parts)
+Link::Link(Device& device, LinkParts parts, std::vector<Pair> pairs)
     : device_(device), parts_(std::move(parts)), queue_(kMostQueued) {
-  TUTTI_CHECK(!parts_.pairs.empty() && parts_.pairs.size() <= kMostPairs);
+  TUTTI_CHECK(!pairs.empty() && pairs.size() <= kMostPairs);
   TUTTI_CHECK(parts_.depth >= 4 * kMostPairs && parts_.depth % 4 == 0);
   TUTTI_CHECK(net::kMostFrameBytes / parts_.most_message + 1 <= kMostWrites / 2);
-  pairs_.resize(parts_.pairs.size());
+  pairs_.resize(pairs.size());
   const Ticket ticket{.received = true, .link = parts_.index};
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
-    pairs_[i].pair = std::move(parts_.pairs[i]);
+    pairs_[i].pair = std::move(pairs[i]);
     pairs_[i].bytes_until.resize(most_writes(parts_.depth));
     Ticket of_pair = ticket;
     of_pair.pair = static_cast<std::uint32_t>(i);

@@ -53,13 +53,13 @@ struct GpuDirectMemories {
   RemoteMemory peer_in;
 };
 
-/// It has more than 15 fields: all that a link takes over when it is made.
+/// It has more than 15 fields: all that a link with a peer over a port has besides queue pairs.
 struct LinkParts {
   int me = 0, peer = 0;
-  std::uint32_t index = 0;  // Its index in tickets.
-  std::string where;        // "verbs: rank 3 (node7) over ...".
-  std::vector<Pair> pairs;  // At most kMostPairs, connected.
-  std::uint32_t depth = 0;  // Records that each queue pair's ring holds, on both sides.
+  std::uint32_t index = 0;             // Its index in tickets.
+  std::string where;                   // "verbs: rank 3 (node7) over ...".
+  std::string peer_host, peer_device;  // Parts of such a name.
+  std::uint32_t depth = 0;             // Records that each queue pair's ring holds, on both sides.
   std::uint32_t inline_bytes = 0;
   std::uint32_t most_message = 0;  // Bytes of one write.
   std::size_t told_bytes = 0;      // The device tells at least every so many that they arrived.
@@ -79,8 +79,9 @@ std::size_t completions(std::uint32_t depth);
 /// It has more than 20 functions: a carrier's interface, and a step for each kind of completion.
 class Link final : public net::Carrier, private CompletionSink {
  public:
-  /// Gets the completions of its tickets from `device`, which outlives it.
-  Link(Device& device, LinkParts parts);
+  /// At most kMostPairs, connected. It gets the completions of its tickets from `device`, which
+  /// outlives it.
+  Link(Device& device, LinkParts parts, std::vector<Pair> pairs);
 
   /// Takes what the peer writes: once, before the peer may.
   Status begin();
