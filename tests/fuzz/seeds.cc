@@ -23,6 +23,7 @@
 #include "transport/tcp/endpoint_info.h"
 #include "transport/verbs/endpoint_info.h"
 #include "transport/verbs/record.h"
+#include "transport/verbs/renewal_words.h"
 #if __has_include("ucp/api/ucp.h")
 #include "transport/ucx/meeting.h"
 #include "transport/ucx/message.h"
@@ -74,7 +75,7 @@ std::string replicator_seed(std::size_t script) {
 std::string rails_seed(bool breaks) {
   // As rails_fuzz.cc's marks and rails.cc's own kinds.
   constexpr std::uint8_t kSend = 4, kFull = 8, kBreak = 16, kRenew = 32, kLong = 64;
-  constexpr std::uint16_t kHeard = 0xff00, kLost = 0xff01, kAgain = 0xff02;
+  constexpr std::uint16_t kHeard = 0xff00, kLost = 0xff01, kAgain = 0xff02, kWords = 0xff04;
   std::string input(1, 2);
   const std::vector<std::byte> payload(2000, std::byte{5});
   const auto add = [&](std::uint8_t mark, const net::FrameHeader& header) {
@@ -96,6 +97,7 @@ std::string rails_seed(bool breaks) {
     add(1 | kBreak, {.kind = kHeard});
     add(0, {.kind = kLost, .channel = 1});
     add(0, {.kind = kAgain, .channel = 1});
+    add(2, {.bytes = 48, .kind = kWords, .channel = 1});
     frame(7, 2, 40);
     frame(8, 2, 40);
     add(1 | kRenew, {.kind = kHeard});
@@ -137,8 +139,8 @@ std::string verbs_records_seed() {
     if (record.target == verbs::Target::kRecord)
       input += text_of(std::span(payload).first(record.header.bytes));
   };
-  constexpr std::uint8_t kFull = 4, kSend = 8,
-                         kSendLong = 16;  // As verbs_records_fuzz.cc has them.
+  // As verbs_records_fuzz.cc has them.
+  constexpr std::uint8_t kFull = 4, kSend = 8, kSendLong = 16;
   add(0, {.header = {.bytes = 40, .kind = 1}});
   add(1, {.target = verbs::Target::kNear,
           .offset = 512,
@@ -150,6 +152,40 @@ std::string verbs_records_seed() {
   add(0, {.what = verbs::What::kCredit, .consumed = {1, 0, 0, 0}, .header = {.kind = 1}});
   add(kFull, {.header = {.bytes = 0, .kind = 1}});
   add(0, {.what = verbs::What::kBye, .header = {.kind = 1}});
+  return input;
+}
+
+/// Words by which queue pairs are made anew: an ask twice and that of a later attempt, and answers.
+std::string verbs_words_seed() {
+  constexpr std::uint8_t kAsks = 32;  // As verbs_records_fuzz.cc has them.
+  constexpr std::uint16_t kWords = 0xff04;
+  std::string input;
+  std::uint32_t sequence = 0;
+  const auto add = [&](std::uint8_t how, const verbs::RenewalWords& words) {
+    constexpr std::size_t kBytes = verbs::kRenewalWordBytes;
+    std::array<std::byte, verbs::kRecordHeadBytes> head{};
+    std::array<std::byte, kBytes> payload{};
+    verbs::encode({.header = {.bytes = kBytes, .kind = kWords, .sequence = sequence++}}, head);
+    verbs::encode(words, payload);
+    input += static_cast<char>(how);
+    input += text_of(head) + text_of(payload);
+  };
+  verbs::RenewalWords words{
+      .what = verbs::RenewalWords::What::kAsk,
+      .serial = 1,
+      .from = {.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 99, 0, 2},
+               .mtu = IBV_MTU_1024},
+      .psn = 77,
+      .pairs = 2,
+      .numbers = {300, 301, 0, 0}};
+  add(0, words);
+  add(1, words);
+  words.serial = 2;
+  add(0, words);
+  words.what = verbs::RenewalWords::What::kAnswer;
+  words.serial = 1;
+  add(kAsks, words);
+  add(kAsks, words);
   return input;
 }
 
@@ -350,6 +386,7 @@ Seeds all_seeds() {
   seeds["rails/two_ways"] = rails_seed_in_parts(true);
   seeds["stream/frames"] = stream_seed();
   seeds["verbs_records/all_kinds"] = verbs_records_seed();
+  seeds["verbs_records/words"] = verbs_words_seed();
   add_endpoint_infos(seeds);
   add_exchange_tables(seeds);
   add_agent_orders(seeds);

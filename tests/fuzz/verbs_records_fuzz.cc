@@ -2,14 +2,16 @@
 // whose payload is in the record or anywhere in the region, with immediates that are out of turn.
 //
 // The input: records one after another, each a byte that says how it comes (below),
-// kRecordHeadBytes, and the payload if the head says that it is in the record. Checked: nothing is
-// read or written outside of the memory that the link was given, no queue of the device
-// (support/net/fake_rdma.h) runs over, and a link that has failed names the rank to blame.
+// kRecordHeadBytes, and the payload if the head says that it is in the record. Short frames of the
+// kind kWords are what a peer says to make queue pairs anew (verbs/renewal.h), to a rank that asks
+// or to one that answers. Checked: nothing is read or written outside of the memory that the link
+// was given, no queue of the device (support/net/fake_rdma.h) runs over, a link that has failed
+// names the rank to blame, and whatever a peer says, a rank has one attempt at a time.
 #include <arpa/inet.h>
 
 #include "fuzz/frames.h"
 #include "support/net/fake_rdma.h"
-#include "transport/verbs/link.h"
+#include "transport/verbs/renewal.h"
 
 namespace {
 
@@ -18,7 +20,8 @@ using namespace tutti::fuzz;
 using test::FakeRdma;
 
 // How a record comes: the lowest bit names the queue pair.
-constexpr std::uint8_t kOutOfTurn = 2, kFull = 4, kSend = 8, kSendLong = 16;
+constexpr std::uint8_t kOutOfTurn = 2, kFull = 4, kSend = 8, kSendLong = 16, kAsks = 32;
+constexpr std::uint16_t kWords = 0xff04;  // As net/rails.cc has it.
 constexpr std::size_t kPairs = 2;
 constexpr std::uint32_t kDepth = 16;
 constexpr std::size_t kMemoryBytes = 8192;
@@ -44,7 +47,7 @@ class Sink final : public net::FrameSink {
   explicit Sink(std::span<std::byte> place_in) : place_in_(place_in) {}
   Result<std::optional<std::byte*>> place(const net::FrameHeader& header) override {
     if (full) return std::optional<std::byte*>{};
-    if (header.bytes <= verbs::kShortBytes && header.kind % 2 == 1)
+    if (header.bytes <= verbs::kShortBytes && (header.kind % 2 == 1 || header.kind == kWords))
       return std::optional(short_.data());
     if (header.position > place_in_.size() || place_in_.size() - header.position < header.bytes)
       return Error{Code::kPeerFailed, "nothing is there", Rank{0}, Rank{1}};
@@ -52,10 +55,13 @@ class Sink final : public net::FrameSink {
   }
   Status arrived(const net::FrameHeader& header) override {
     require(header.sequence == count++, "a frame out of order, or twice");
+    if (header.kind == kWords && header.bytes <= net::Renewal::kMostWordBytes)
+      hear(std::span(short_).first(header.bytes));
     return ok();
   }
   bool full = false;
   std::uint32_t count = 0;
+  std::function<void(std::span<const std::byte>)> hear;  // Words of short frames.
 
  private:
   std::span<std::byte> place_in_;
@@ -116,12 +122,77 @@ struct Attacker {
   }
 };
 
+/// Memory of the attacker's for rings, and behind it for payloads.
+verbs::LinkParts parts_of(Known& near, Known& replica, Known& in, Known& out,
+                          const verbs::RemoteMemory& there) {
+  verbs::RemoteMemory after = there;
+  after.address += kPairs * kDepth * verbs::kRecordBytes;
+  return {.me = 0,
+          .peer = 1,
+          .index = 0,
+          .where = "verbs: rank 1",
+          .peer_host = "node7",
+          .peer_device = "fake1:1",
+          .depth = kDepth,
+          .inline_bytes = 0,
+          .most_message = 1 << 20,
+          .told_bytes = 4096,
+          .near = near.local(),
+          .replica = replica.local(),
+          .peer_near = after,
+          .peer_replica = after,
+          .gpudirect = {},
+          .in = in.local(),
+          .out = out.local(),
+          .peer_in = there,
+          .patience = std::chrono::hours(1)};
+}
+
+/// A rail that both ranks have given up, and what makes it anew.
+struct Lost {
+  Known in, out;
+  std::unique_ptr<verbs::Link> link;
+  std::unique_ptr<net::Carrier> taken;
+  std::unique_ptr<verbs::Renewal> renewal;
+
+  Lost(verbs::Device& device, verbs::LinkParts parts, bool asks)
+      : in(device, kPairs * kDepth * verbs::kRecordBytes),
+        out(device, kPairs * kDepth * verbs::kRecordBytes) {
+    parts.index = asks ? 1 : 2;
+    parts.me = asks ? 0 : 2;
+    parts.in = in.local();
+    parts.out = out.local();
+    std::vector<verbs::Pair> pairs;
+    while (pairs.size() < kPairs) pairs.push_back(make_pair(device));
+    link = std::make_unique<verbs::Link>(device, std::move(parts), std::move(pairs));
+    link->abandon();
+    const std::chrono::milliseconds none{0};
+    renewal = std::make_unique<verbs::Renewal>(
+        std::vector{verbs::Renewal::Rail{&device, link.get()}}, [](std::size_t, verbs::Link&) {},
+        verbs::RenewalTimes{.first_pause = none, .longest_pause = none, .repeat = none});
+  }
+  /// A tick of Rails. Once the link is made anew, it is lost and begun again.
+  void tick() {
+    if (auto made = renewal->renew(0)) {
+      made->abandon();
+      taken = std::move(made);
+    }
+    std::array<std::byte, net::Renewal::kMostWordBytes> words{};
+    const std::size_t bytes = renewal->say(0, words);
+    if (bytes == 0) return;
+    const auto parsed =
+        verbs::parse_renewal_words(std::span(words).first(bytes), kPairs, verbs::kRoce);
+    require(parsed.has_value(), "it says what its peer would refuse");
+  }
+};
+
 struct Victim {
   std::unique_ptr<verbs::Device> device = open_device(0);
   Known near{*device, kMemoryBytes}, replica{*device, kMemoryBytes};
   Known in{*device, kPairs* kDepth* verbs::kRecordBytes};
   Known out{*device, kPairs* kDepth* verbs::kRecordBytes};
   std::unique_ptr<verbs::Link> link;
+  std::unique_ptr<Lost> asks, answers;
 
   explicit Victim(Attacker& attacker) {
     std::vector<verbs::Pair> pairs;
@@ -130,31 +201,11 @@ struct Victim {
       join(*pairs.back(), *attacker.pairs[i]);
       join(*attacker.pairs[i], *pairs.back());
     }
-    const verbs::RemoteMemory there = attacker.memory.remote();
-    verbs::RemoteMemory after = there;
-    after.address += kPairs * kDepth * verbs::kRecordBytes;
-    link = std::make_unique<verbs::Link>(*device,
-                                         verbs::LinkParts{.me = 0,
-                                                          .peer = 1,
-                                                          .index = 0,
-                                                          .where = "verbs: rank 1",
-                                                          .peer_host = "node7",
-                                                          .peer_device = "fake1:1",
-                                                          .depth = kDepth,
-                                                          .inline_bytes = 0,
-                                                          .most_message = 1 << 20,
-                                                          .told_bytes = 4096,
-                                                          .near = near.local(),
-                                                          .replica = replica.local(),
-                                                          .peer_near = after,
-                                                          .peer_replica = after,
-                                                          .gpudirect = {},
-                                                          .in = in.local(),
-                                                          .out = out.local(),
-                                                          .peer_in = there,
-                                                          .patience = std::chrono::hours(1)},
-                                         std::move(pairs));
+    const auto parts = parts_of(near, replica, in, out, attacker.memory.remote());
+    link = std::make_unique<verbs::Link>(*device, parts, std::move(pairs));
     require(bool(link->begin()), "it does not begin");
+    asks = std::make_unique<Lost>(*device, parts, true);
+    answers = std::make_unique<Lost>(*device, parts, false);
   }
   /// The place of the next record.
   std::span<std::byte> record(std::size_t pair, std::uint32_t count) {
@@ -178,16 +229,26 @@ std::size_t payload_bytes(std::span<const std::byte> head) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   verbs::use_library(FakeRdma::library());
+  verbs::use_ports(FakeRdma::ports());
   FakeRdma::the().seed(size);
   Attacker attacker;
   attacker.listen(kDepth);
   Victim victim(attacker);
+  const int made = FakeRdma::the().open_count();
   Sink sink(victim.near.memory);
+  bool asks = false;
+  sink.hear = [&](std::span<const std::byte> words) {
+    Lost& lost = asks ? *victim.asks : *victim.answers;
+    lost.tick();
+    (void)lost.renewal->hear(0, words);
+    for (int ticks = 0; ticks < 3; ++ticks) lost.tick();
+  };
   auto rest = std::as_bytes(std::span(data, size));
   bool sound = true;
   while (rest.size() >= 1 + verbs::kRecordHeadBytes && sound) {
     const auto how = static_cast<std::uint8_t>(rest[0]);
     const std::size_t pair = how % kPairs;
+    asks = (how & kAsks) != 0;
     rest = rest.subspan(1);
     const auto bytes =
         rest.first(std::min(rest.size(), verbs::kRecordHeadBytes + payload_bytes(rest)));
@@ -204,6 +265,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       sink.full = false;
     }
   }
+  require(FakeRdma::the().open_count() <= made + static_cast<int>(2 * kPairs),
+          "queue pairs are left of attempts that are over");
   // A record too many finds no receive posted: a device of the attacker's, not a mistake of ours.
   const std::string complaint = FakeRdma::the().complaint();
   require(complaint.empty() || complaint == "a record finds no receive posted", complaint.c_str());

@@ -417,7 +417,8 @@ Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<
   if (failed)
     log::warn(log::Part::kNet, "{}; {} of {} ways there are left", failed->what, rails.size(),
               chosen.rails.size());
-  return VerbsNetwork::open(std::move(rails), options.spread_bytes, std::move(used));
+  return VerbsNetwork::open(std::move(rails), options.spread_bytes, std::move(used),
+                            options.renewal);
 }
 
 }  // namespace tutti::verbs

@@ -5,7 +5,8 @@
 // pairs; says where all that is (endpoint_info.h), or why it could not; connects; and writes to
 // each peer once, so that a network that loses packets of RDMA is an error of joining and not of
 // the first call. After each of these steps all ranks know which rank failed, and do without that
-// rail; if none is left all fail with the same words.
+// rail; if none is left all fail with the same words. What is lost later is made anew by two ranks
+// alone (renewal.h).
 #pragma once
 #include <memory>
 
@@ -21,6 +22,7 @@ inline constexpr std::size_t kPairs = 2;
 struct Options {
   std::size_t pairs = kPairs;
   std::size_t spread_bytes = net::Rails::kSpreadBytes;  // For payloads that are spread over rails.
+  RenewalTimes renewal{};
 };
 
 /// Collective over all of to.opening.peers. Memory of `to` outlives the network. `ports`: of this

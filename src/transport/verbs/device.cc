@@ -57,12 +57,8 @@ Result<std::unique_ptr<Device>> Device::open(const ChosenPort& chosen, std::size
   ibv_device_attr attributes{};
   if (const int error = verbs->query_device(device->context_.get(), &attributes); error != 0)
     return refused(name, "asking what it can do", error, "another device: TUTTI_RDMA_DEVICES");
-  // The function fills a structure of before; those fields are the first ones of this.
-  void* const port = &device->port_;
-  const int error =
-      verbs->query_port(device->context_.get(), static_cast<std::uint8_t>(chosen.port.number),
-                        static_cast<_compat_ibv_port_attr*>(port));
-  if (error != 0) return refused(name, "asking its port", error, "is it up?");
+  if (const int error = device->query_port(); error != 0)
+    return refused(name, "asking its port", error, "is it up?");
   if (completions > static_cast<std::size_t>(attributes.max_cqe)) {
     return Error{Code::kUnsupported,
                  fmt::format("verbs: {} holds {} completions, and so many ranks need {}; "
@@ -82,6 +78,22 @@ Result<std::unique_ptr<Device>> Device::open(const ChosenPort& chosen, std::size
   never_wait(device->channel_->fd);
   never_wait(device->context_->async_fd);
   return device;
+}
+
+int Device::query_port() {
+  // The function fills a structure of before; those fields are the first ones of this.
+  void* const port = &port_;
+  return library().query_port(context_.get(), static_cast<std::uint8_t>(chosen_.port.number),
+                              static_cast<_compat_ibv_port_attr*>(port));
+}
+
+bool Device::look_again() {
+  // Asking the device is cheap where its port is down; what is in sysfs is many files.
+  if (query_port() != 0 || port_.state != IBV_PORT_ACTIVE) return false;
+  auto gid = gid_again(chosen_);
+  if (!gid) return false;
+  chosen_.gid = *std::move(gid);
+  return true;
 }
 
 Result<Memory> Device::enroll(std::span<std::byte> bytes) const {
@@ -140,6 +152,17 @@ void Device::attach(std::uint32_t link, CompletionSink& sink) {
   sinks_[link] = &sink;
 }
 
+void Device::detach(std::uint32_t link, const CompletionSink& sink) {
+  if (sinks_[link] == &sink) sinks_[link] = nullptr;
+}
+
+void Device::drain() {
+  // The queue hands out in order, so these are all that were in it when this began.
+  const auto most = static_cast<std::size_t>(queue_->cqe);
+  for (std::size_t polled = 0; polled <= most && poll(); polled += std::size_t{kPolled}) {
+  }
+}
+
 bool Device::poll() {
   std::array<ibv_wc, kPolled> completions;
   bool any = false;
@@ -155,8 +178,9 @@ bool Device::poll() {
     for (int i = 0; i < count; ++i) {
       const ibv_wc& one = completions[static_cast<std::size_t>(i)];
       const Ticket ticket = Ticket::of(one.wr_id);
-      TUTTI_CHECK(ticket.link < sinks_.size() && sinks_[ticket.link] != nullptr);
-      sinks_[ticket.link]->completed(ticket, one);
+      TUTTI_CHECK(ticket.link < sinks_.size());
+      // Null: its link has gone, and its queue pairs with it.
+      if (sinks_[ticket.link] != nullptr) sinks_[ticket.link]->completed(ticket, one);
     }
     any = any || count != 0;
     if (count < kPolled) break;
@@ -195,7 +219,7 @@ void Device::take_event(const ibv_async_event& event) {
       break;
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_DEVICE_FATAL:
-      fatal = true;
+      fatal = fatal_ = true;
       event_ = "the device has failed (" + what + ")";
       break;
     // Both may pass: retries bridge a short interruption.

@@ -43,6 +43,8 @@ class CompletionSink {
   virtual void broken(const ibv_qp* pair, const std::string& what) = 0;
 };
 
+/// It has more than 20 functions: a port, the memory that it reaches, its completions and its
+/// events.
 class Device {
  public:
   /// `completions`: that may be outstanding. kSystem or kUnsupported, with the remedy.
@@ -56,10 +58,15 @@ class Device {
   /// Reliable and connected. `capacity` becomes what the device gives.
   Result<Pair> make_pair(ibv_qp_cap& capacity) const;
 
-  /// Tickets with `link` are for this sink from now on; it outlives the device's last poll.
+  /// Tickets with `link` are for this sink from now on.
   void attach(std::uint32_t link, CompletionSink& sink);
+  /// They are for nobody, if they were for this sink.
+  void detach(std::uint32_t link, const CompletionSink& sink);
   /// Hands out what has completed; true if anything had.
   bool poll();
+  /// Hands out all that has completed so far. What queue pairs that are removed had completed is
+  /// not there any more after that: their numbers and tickets may be used again.
+  void drain();
   /// From now on `descriptor` becomes readable when something completes that poll() has not seen.
   void arm() {
     if (!armed_) armed_ = ibv_req_notify_cq(queue_.get(), 0) == 0;
@@ -71,6 +78,10 @@ class Device {
   /// Takes note of what the device says beside completions; `event_descriptor` is readable then.
   void take_events();
   int event_descriptor() const { return context_->async_fd; }
+  /// Asks for the port again, which may have another address now. False: it can't be used now.
+  bool look_again();
+  /// It said that it has failed, or its completions can't be read: it is of no use any more.
+  bool failed() const { return failed_ || fatal_; }
   /// Its last event, for messages: "port 1 has gone down 0.3 s ago". Empty: nothing yet.
   std::string last_event() const;
 
@@ -81,6 +92,7 @@ class Device {
  private:
   explicit Device(ChosenPort chosen) : chosen_(std::move(chosen)) {}
   void take_event(const ibv_async_event& event);
+  int query_port();
 
   ChosenPort chosen_;
   // In the order in which they are made; removed in the opposite one.
@@ -92,6 +104,7 @@ class Device {
   std::vector<CompletionSink*> sinks_;
   bool armed_ = false;
   bool failed_ = false;  // Its completions can't be read.
+  bool fatal_ = false;   // It said that it has failed.
   std::string event_;
   std::chrono::steady_clock::time_point event_time_;
 };

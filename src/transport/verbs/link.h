@@ -82,6 +82,9 @@ class Link final : public net::Carrier, private CompletionSink {
   /// At most kMostPairs, connected. It gets the completions of its tickets from `device`, which
   /// outlives it.
   Link(Device& device, LinkParts parts, std::vector<Pair> pairs);
+  ~Link() override { device_.detach(parts_.index, *this); }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
 
   /// Takes what the peer writes: once, before the peer may.
   Status begin();
@@ -114,6 +117,11 @@ class Link final : public net::Carrier, private CompletionSink {
   /// Ends it: the peer's next write fails.
   void give_up();
   bool abandoned() const { return abandoned_; }
+  const LinkParts& parts() const { return parts_; }
+  std::size_t pair_count() const { return pairs_.size(); }
+  /// Writes a record without a frame, and a probe: once both are answered, the peer's device has
+  /// told the peer that something came.
+  void greet(std::chrono::steady_clock::time_point now);
   /// For tests, which want to see all rails used, and which break some.
   std::uint64_t bytes_given() const {
     std::uint64_t bytes = 0;

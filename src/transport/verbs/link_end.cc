@@ -27,6 +27,11 @@ void Link::probe(Clock::time_point now) {
   hand_over();
 }
 
+void Link::greet(Clock::time_point now) {
+  put_record(0, {.what = What::kCredit, .header = {.kind = 1}}, {});
+  probe(now);
+}
+
 void Link::tick(Clock::time_point now) {
   if (failure_) return;
   std::uint64_t count = 0;

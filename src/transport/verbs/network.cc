@@ -24,7 +24,8 @@ constexpr std::chrono::microseconds kBetweenLooks{200};  // While joining.
 
 }  // namespace
 
-VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, NicsUsed nics)
+VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, NicsUsed nics,
+                           const RenewalTimes& times)
     : nics_(std::move(nics)),
       carriers_(rails.front().links.size()),
       forgotten_(carriers_.size()),
@@ -40,20 +41,33 @@ VerbsNetwork::VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, Ni
       if (rail.links[rank] != nullptr) links.push_back(std::move(rail.links[rank]));
     }
     if (links.size() > 1)
-      carriers_[rank] = std::make_unique<net::Rails>(std::move(links), spread_bytes, nics_.own);
+      carriers_[rank] = std::make_unique<net::Rails>(std::move(links), spread_bytes, nics_.own,
+                                                     renewal_of(rank, times));
     else if (!links.empty())
       carriers_[rank] = std::move(links.front());
   }
 }
 
 Result<std::unique_ptr<VerbsNetwork>> VerbsNetwork::open(std::vector<Rail> rails,
-                                                         std::size_t spread_bytes, NicsUsed nics) {
+                                                         std::size_t spread_bytes, NicsUsed nics,
+                                                         const RenewalTimes& times) {
   std::unique_ptr<VerbsNetwork> network(
-      new VerbsNetwork(std::move(rails), spread_bytes, std::move(nics)));
+      new VerbsNetwork(std::move(rails), spread_bytes, std::move(nics), times));
   network->alarm_.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (network->alarm_) return network;
   return Error{Code::kSystem, "verbs: eventfd: " + std::generic_category().message(errno) +
                                   "; raise the limit of open files (ulimit -n) if that is it"};
+}
+
+std::unique_ptr<net::Renewal> VerbsNetwork::renewal_of(std::size_t rank,
+                                                       const RenewalTimes& times) {
+  std::vector<Renewal::Rail> rails;
+  for (const Used& rail : rails_) rails.push_back({rail.resources->device.get(), rail.links[rank]});
+  const auto taken = [this, rank](std::size_t rail, Link& link) {
+    rails_[rail].links[rank] = &link;
+    rails_[rail].lost = false;
+  };
+  return std::make_unique<Renewal>(rails, taken, times);
 }
 
 void VerbsNetwork::tick(Clock::time_point now) {

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "transport/net/network.h"
 #include "transport/verbs/link.h"
+#include "transport/verbs/renewal.h"
 
 namespace tutti::verbs {
 
@@ -33,9 +34,10 @@ struct Rail {
 class VerbsNetwork final : public net::Network {
  public:
   /// At least one rail, all of the same ranks. Payloads from `spread_bytes` on are spread over
-  /// them, the others go by nics.own. `nics`: of the rails.
+  /// them, the others go by nics.own. `nics`: of the rails. Lost ones are made anew at such times.
   static Result<std::unique_ptr<VerbsNetwork>> open(std::vector<Rail> rails,
-                                                    std::size_t spread_bytes, NicsUsed nics);
+                                                    std::size_t spread_bytes, NicsUsed nics,
+                                                    const RenewalTimes& times = {});
 
   NicsUsed nics() const override { return nics_; }
   net::Carrier* carrier(int rank) override {
@@ -52,15 +54,17 @@ class VerbsNetwork final : public net::Network {
   }
 
  private:
-  VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, NicsUsed nics);
+  VerbsNetwork(std::vector<Rail> rails, std::size_t spread_bytes, NicsUsed nics,
+               const RenewalTimes& times);
   using Clock = std::chrono::steady_clock;
 
   struct Used {
     std::unique_ptr<Resources> resources;
     std::vector<Link*> links;  // By rank, of the carriers.
-    bool lost = false;         // All of them are abandoned: it is not looked at any more.
+    bool lost = false;         // All of them are abandoned: nothing looks at it until one is not.
   };
   void tick(Clock::time_point now);
+  std::unique_ptr<net::Renewal> renewal_of(std::size_t rank, const RenewalTimes& times);
 
   NicsUsed nics_;
   std::vector<Used> rails_;

@@ -316,6 +316,27 @@ std::vector<Port> probe_ports(const std::string& root) {
   return ports;
 }
 
+std::optional<GidEntry> gid_again(const ChosenPort& chosen, const std::string& root) {
+  const std::string name = name_of(chosen.port);
+  Port port;
+  if (root.empty() && ports_used()) {
+    const auto& all = *ports_used();
+    const auto is_it = [&](const Port& one) { return name_of(one) == name; };
+    const auto found = std::ranges::find_if(all, is_it);
+    if (found != all.end()) port = *found;
+  } else {
+    port = read_port(fs::path(root + "/sys/class/infiniband") / chosen.port.device / "ports" /
+                         std::to_string(chosen.port.number),
+                     chosen.port.device, chosen.port.number);
+  }
+  if (port.layer != chosen.port.layer || !refuse(port).empty()) return std::nullopt;
+  const auto is_same = [&](const GidEntry& one) {
+    return one.gid == chosen.gid.gid && one.version_2 == chosen.gid.version_2;
+  };
+  const auto same = std::ranges::find_if(port.gids, is_same);
+  return same != port.gids.end() ? *same : *best_gid(port);
+}
+
 std::uint32_t usable_layers(std::span<const Port> ports) {
   std::uint32_t layers = 0;
   for (const Port& port : ports) {

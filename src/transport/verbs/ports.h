@@ -11,6 +11,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,6 +82,10 @@ struct ChosenPorts {
 /// kUnsupported: there is nothing to choose; kInvalidArgument: nothing fits the rule. Both say what
 /// there is. Pure.
 Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortPreference& preference);
+
+/// The address by which a port that was chosen can be used now: the same one if it still has it,
+/// which may be at another index. Empty: the port can't be used.
+std::optional<GidEntry> gid_again(const ChosenPort& chosen, const std::string& root = "");
 
 /// "mlx5_0:1".
 std::string name_of(const Port& port);

@@ -65,6 +65,10 @@ class FakeRdma {
   void cut(bool cut, std::uint32_t devices = ~0U) {
     with([&] { cut_ = cut ? devices : 0; });
   }
+  /// From now on the ports of these devices, as bits, are down: nothing arrives, and they say so.
+  void pull(std::uint32_t devices) {
+    with([&] { down_ = devices; });
+  }
   /// From now on no memory is registered.
   void refuse_memory(bool refuse) {
     with([&] { refuse_memory_ = refuse; });
@@ -170,6 +174,7 @@ class FakeRdma {
   struct Pair : ibv_qp {
     ibv_qp_cap capacity{};
     std::uint32_t peer = 0;
+    std::uint32_t psn = 0, peer_psn = 0;  // Where packets begin to be counted.
     std::deque<std::uint64_t> receives;
     std::deque<Write> writes;    // Posted and not carried out.
     std::uint32_t untold = 0;    // Carried out since the last one that was told.
@@ -197,6 +202,9 @@ class FakeRdma {
 
   static Queue& of(ibv_cq* queue) { return *static_cast<Queue*>(queue); }
   static Pair& of(ibv_qp* pair) { return *static_cast<Pair*>(pair); }
+  static std::size_t device_of_pair(const Pair& pair) {
+    return static_cast<const Context*>(pair.context)->device;
+  }
   static void ring(int descriptor) {
     const std::uint64_t one = 1;
     (void)!::write(descriptor, &one, sizeof(one));
@@ -289,6 +297,15 @@ class FakeRdma {
     const auto found = pairs_.find(number);
     return found != pairs_.end() && found->second->state != IBV_QPS_ERR;
   }
+  /// Whether the peer acknowledges its packets.
+  bool answered(const Pair& pair) const {
+    const auto found = pairs_.find(pair.peer);
+    if (found == pairs_.end()) return false;
+    const Pair& peer = *found->second;
+    if ((down_ >> device_of_pair(peer) & 1) != 0) return false;
+    const bool receives = peer.state == IBV_QPS_RTR || peer.state == IBV_QPS_RTS;
+    return receives && peer.peer_psn == pair.psn;
+  }
   /// Its bytes as they are now may arrive.
   void stray(const Pair& pair, const Write& write) {
     const ibv_send_wr& request = write.request;
@@ -312,8 +329,8 @@ class FakeRdma {
     pair.writes.pop_front();
     const ibv_send_wr& request = write.request;
     const auto found = pairs_.find(pair.peer);
-    const bool cut = (cut_ >> static_cast<Context*>(pair.context)->device & 1) != 0;
-    if (cut || !reachable(pair.peer)) return fail(pair, write, IBV_WC_RETRY_EXC_ERR);
+    const bool cut = ((cut_ | down_) >> device_of_pair(pair) & 1) != 0;
+    if (cut || !answered(pair)) return fail(pair, write, IBV_WC_RETRY_EXC_ERR);
     if (write.bytes != 0) {
       const std::uint64_t to = request.wr.rdma.remote_addr;
       if (!registered(to, write.bytes, request.wr.rdma.rkey)) {
@@ -397,7 +414,7 @@ class FakeRdma {
 
   std::mutex mutex_;
   std::mt19937_64 random_;
-  std::uint32_t cut_ = 0;
+  std::uint32_t cut_ = 0, down_ = 0;
   bool refuse_memory_ = false, stray_ = false;
   Devices memory_of_devices_;
   std::vector<Late> late_;

@@ -60,7 +60,11 @@ inline int FakeRdma::remove_pair(ibv_qp* pair) {
 
 inline int FakeRdma::change_pair(Pair& pair, const ibv_qp_attr& attributes) {
   pair.state = attributes.qp_state;
-  if (pair.state == IBV_QPS_RTR) pair.peer = attributes.dest_qp_num;
+  if (pair.state == IBV_QPS_RTR) {
+    pair.peer = attributes.dest_qp_num;
+    pair.peer_psn = attributes.rq_psn;
+  }
+  if (pair.state == IBV_QPS_RTS) pair.psn = attributes.sq_psn;
   if (pair.state == IBV_QPS_ERR) flush(pair);
   return 0;
 }
@@ -111,8 +115,11 @@ inline void FakeRdma::set_devices(verbs::Library& fake) {
     attributes->max_cqe = 32767;
     return 0;
   };
-  fake.query_port = [](ibv_context*, std::uint8_t, _compat_ibv_port_attr* port) {
+  fake.query_port = [](ibv_context* context, std::uint8_t, _compat_ibv_port_attr* port) {
     auto* const attributes = reinterpret_cast<ibv_port_attr*>(port);
+    const auto device = static_cast<Context*>(context)->device;
+    const bool down = the().with([&] { return (the().down_ >> device & 1) != 0; });
+    attributes->state = down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     attributes->active_mtu = IBV_MTU_1024;
     attributes->max_msg_sz = 1 << 20;
     return 0;
@@ -156,6 +163,7 @@ inline void FakeRdma::set_queues(verbs::Library& fake) {
     queue->context = context;
     queue->channel = channel;
     queue->most = static_cast<std::size_t>(most);
+    queue->cqe = most;
     static_cast<Channel*>(channel)->queue = queue;
     return the().made(queue);
   };

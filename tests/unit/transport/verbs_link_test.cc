@@ -1,12 +1,16 @@
-// Links between devices that exist in this process alone: the cases of support/net/verbs_cases.h,
-// and what software devices can't be made to do.
+// Links between devices that exist in this process alone: the cases of support/net/verbs_cases.h
+// and verbs_renewal_cases.h, and what software devices can't be made to do.
 #include "support/net/fake_rdma.h"
 #include "support/net/verbs_cases.h"
+#include "support/net/verbs_renewal_cases.h"
 
 namespace tutti::test {
 
 const unsigned kBreakingRounds = 10;
 VerbsFabric fabric() {
+  // Once: ranks that are threads may look at them.
+  static const bool used = (verbs::use_ports(FakeRdma::ports()), true);
+  (void)used;
   verbs::use_library(FakeRdma::library());
   FakeRdma::the().seed(Catch::rngSeed());
   return {"fake", FakeRdma::ports(), [] { CHECK(FakeRdma::the().complaint() == ""); }};
@@ -128,6 +132,60 @@ TEST_CASE("a rail that can't be joined is done without") {
   require_joined(ranks);
   CHECK(ranks[0]->network->rail_count() == 2);
   CHECK_THAT(ranks[0]->network->link(1, 1)->where(), Catch::Contains("over fake2:1"));
+}
+
+/// Two rails: one joins fake0 of rank 0 with fake1 of rank 1, the other one fake2 with itself.
+std::vector<std::unique_ptr<VerbsRank>> join_by_two_rails() {
+  auto options = with_rails(
+      2, [](int rank) { return std::string(rank == 0 ? "fake0,fake2" : "fake1,fake2"); });
+  options.options.renewal = {.first_pause = 50ms, .longest_pause = 100ms, .patience = 300ms};
+  auto ranks = join_verbs(fabric(), options);
+  require_joined(ranks);
+  REQUIRE(ranks[0]->network->rail_count() == 2);
+  return ranks;
+}
+
+TEST_CASE("a rail whose port is down comes back once it is up, and is used") {
+  const std::uint32_t device =
+      GENERATE(0U, 1U);  // That of the rank that asks, or of the other one.
+  const std::uint64_t seed = Catch::rngSeed();
+  const auto ranks = join_by_two_rails();
+  const int made = FakeRdma::the().open_count();
+  for (int round = 0; round < 2; ++round) {
+    FakeRdma::the().pull(1U << device);
+    REQUIRE(drive_until(ranks, 1));
+    CHECK_FALSE(drive_until(ranks, 2, 700ms));
+    CHECK(exchange_both(ranks, 100, seed) == "");
+    FakeRdma::the().pull(0);
+    REQUIRE(drive_until(ranks, 2));
+    CHECK(FakeRdma::the().open_count() == made);
+    CHECK(ranks[0]->network->link(1, 0)->bytes_given() == 0);
+    CHECK(exchange_both(ranks, 1000, seed) == "");
+    CHECK(ranks[0]->network->link(1, 0)->bytes_given() > 2 * kPlaceBytes);
+    CHECK_THAT(ranks[0]->network->link(1, 0)->where(),
+               Catch::StartsWith("verbs: rank 1 (") &&
+                   Catch::EndsWith(" over fake0:1, 10.99.0.1 to fake1:1 10.99.0.2"));
+  }
+}
+
+TEST_CASE("attempts that are in vain leave nothing behind") {
+  const auto ranks = join_by_two_rails();
+  const int made = FakeRdma::the().open_count();
+  FakeRdma::the().cut(true, 1U << 1);  // The ports are active.
+  REQUIRE(drive_until(ranks, 1));
+  CHECK_FALSE(drive_until(ranks, 2, 1s));
+  FakeRdma::the().cut(false);
+  REQUIRE(drive_until(ranks, 2));
+  CHECK(FakeRdma::the().open_count() == made);
+}
+
+TEST_CASE("a device that has failed is not used again, and the others go on") {
+  const std::size_t device = GENERATE(0U, 1U);
+  const auto ranks = join_by_two_rails();
+  FakeRdma::the().say(device, IBV_EVENT_DEVICE_FATAL);
+  REQUIRE(drive_until(ranks, 1));
+  CHECK_FALSE(drive_until(ranks, 2, 1s));
+  CHECK(exchange_both(ranks, 200, Catch::rngSeed()) == "");
 }
 
 TEST_CASE("all that is made is removed") {
