@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Two RDMA devices on each of two hosts: long messages go over both; when a cable is pulled in the middle
-# of calls the job goes on over the other, and every result is right; when both are, every rank says so;
-# and what does not work when ranks join is done without.
+# of calls the job goes on over the other, and takes the first one again when it is put back, and every
+# result is right; when both are pulled, every rank says so; and what does not work when ranks join is
+# done without.
 set -euo pipefail
 # shellcheck source=tests/rdma/in_vm.sh
 source "$TEST_SOURCE_DIR/tests/rdma/in_vm.sh" --rxe 4
 devices=("rxe0,rxe1" "rxe2,rxe3")
 
-# launch ROUNDS: two ranks that reduce, each on its host; their process ids are in pids.
+# launch ROUNDS: two ranks that reduce, each on its host; their process ids are in pids. 0: for ever.
 pids=()
+pulled=0
 launch() {
   local rank
   "$netns" up 2
@@ -62,6 +64,40 @@ done
 ip link set rdmap0 down
 finished "over rxe[02]:1, 10.99.0.[13] to rxe[02]:1 10.99.0.[13]: .*1 of 2 ways there are left"
 mended 0
+
+# said COUNT REGEX: both ranks have said that so many times.
+said() {
+  local rank
+  for rank in 0 1; do
+    for ((i = 0; ; ++i)); do
+      [ "$(grep -Ec "$2" $work/$rank)" -ge "$1" ] && break
+      [ $i -lt 1200 ] || { cat $work/$rank; fail "rank $rank did not say: $2"; }
+      kill -0 "${pids[rank]}" 2>/dev/null || { cat $work/$rank; fail "rank $rank ended before it said: $2"; }
+      sleep 0.05
+    done
+  done
+}
+echo "== a cable is pulled and put back: on the host of rank 0, on that of rank 1"
+launch 0
+reached 1
+for device in 0 2; do
+  pulled=$((pulled + 1))
+  begun=$SECONDS
+  ip link set "rdmap$device" down
+  said "$pulled" "over rxe[02]:1, .*1 of 2 ways there are left"
+  lost=$SECONDS
+  mended "$device"
+  said "$pulled" "over rxe[02]:1, 10.99.0.[13] to rxe[02]:1 10.99.0.[13]: back; 2 of 2 ways there are used"
+  echo "rxe$device: lost after $((lost - begun)) s, back $((SECONDS - lost)) s after it was put back"
+  sent=$(over "$device")
+  for ((i = 0; i < 400 && $(over "$device") - sent < 500000; ++i)); do sleep 0.05; done
+  [ $(($(over "$device") - sent)) -ge 500000 ] || { cat $work/0; fail "rxe$device is not used again"; }
+done
+reached $(($(grep -Ec "^ +524288 " $work/0) + 2))
+kill "${pids[@]}"
+wait "${pids[@]}" || true # They would go on for ever.
+awk '/^ +[0-9]+ / && NF >= 13 { ++lines; wrong += $9 + $13 } END { exit wrong != 0 || lines < 3 }' $work/0 ||
+  { cat $work/0; fail "a result is wrong"; }
 
 echo "== both are pulled"
 launch 100000
