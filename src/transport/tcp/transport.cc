@@ -1,6 +1,8 @@
 // TCP transport: ranks on any hosts, over authenticated connections (tcp/mesh.h).
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "transport/net/endpoint.h"
 #include "transport/tcp/mesh.h"
@@ -14,6 +16,9 @@ constexpr double kMostGigabytesPerSecond = 5;
 constexpr double kEfficiency = 0.94;  // Headers and pauses.
 
 constexpr std::size_t kMostRails = 8;  // Connections between two ranks.
+
+// A link that flaps has its carrier again by then; looks at it.
+constexpr std::chrono::milliseconds kCarrierWait{2000}, kCarrierLook{50};
 
 struct Agreed {
   Secret secret{};
@@ -69,11 +74,25 @@ Result<Agreed> agree(const Opening& opening, const Means& own) {
   return agreed;
 }
 
+/// The addresses that this rank offers. If there are none, and an interface has lost its carrier,
+/// that may be back in a moment: a link flaps, or a cable is moved.
+Result<ChosenAddresses> own_addresses(const Opening& opening) {
+  const Deadline last{std::min(Deadline::after(kCarrierWait).at, opening.deadline.at)};
+  for (;;) {
+    TUTTI_TRY(const auto facts, probe_interfaces());
+    auto chosen = choose_addresses(
+        facts, {.rule = opening.net_interfaces, .one_host = net::on_one_host(opening.peers)});
+    const bool may_come =
+        std::ranges::any_of(facts, [](const auto& one) { return one.up && !one.running; });
+    if (chosen || chosen.error().code != Code::kUnsupported || !may_come || last.passed())
+      return chosen;
+    std::this_thread::sleep_for(kCarrierLook);
+  }
+}
+
 Result<net::Connected> connect(const net::Joining& to) {
   const Opening& opening = to.opening;
-  TUTTI_TRY(const auto facts, probe_interfaces());
-  TUTTI_TRY(auto chosen, choose_addresses(facts, {.rule = opening.net_interfaces,
-                                                  .one_host = net::on_one_host(opening.peers)}));
+  TUTTI_TRY(auto chosen, own_addresses(opening));
   Joining joining;
   joining.me = opening.me;
   joining.rank_count = static_cast<int>(opening.peers.size());
