@@ -35,6 +35,41 @@ xml.dom.minidom.parse(work + "/s.svg")
 PY
 awk '/^ +[0-9]/ && length($0) > 120 { exit 1 }' "$work/out" || fail "rows wider than nccl-tests'"
 
+echo "== TUTTI_TRACE: both ranks' calls in one file, with arrows between the ranks"
+for how in "--ranks 2" "-t 2"; do
+  rm -f "$work/trace.json"
+  # shellcheck disable=SC2086 # Options are words.
+  TUTTI_TRACE="$work/trace.json" "$perf/all_reduce_perf" $how -b 1M -e 4M -f 4 -n 5 -w 1 >"$work/out" 2>&1 ||
+    { cat "$work/out"; fail "a trace of $how"; }
+  python3 - "$work/trace.json" "$how" <<'PY'
+import json, sys
+events = json.load(open(sys.argv[1]))
+how = sys.argv[2]
+slices = [e for e in events if e["ph"] == "X" and e.get("cat") == "call"]
+sums = [e for e in slices if e["args"]["path"] == "plan" and e["name"].startswith("all_reduce of ")]
+by_rank = {rank: {e["args"]["call"] for e in sums if e["args"]["rank"] == rank} for rank in (0, 1)}
+# Two sizes, out of place and in place, a warm-up and five calls of each.
+assert by_rank[0] == by_rank[1] and len(by_rank[0]) >= 2 * 2 * 6, (how, by_rank)
+assert {e["args"]["bytes"] for e in sums} == {1 << 20, 4 << 20}, (how, sums[0])
+begins, ends = ({e["id"]: e for e in events if e["ph"] == phase} for phase in "sf")
+assert begins and begins.keys() == ends.keys(), (how, len(begins), len(ends))
+
+
+def encloses(slice, event):
+    return (slice["pid"], slice["tid"]) == (event["pid"], event["tid"]) and \
+        slice["ts"] <= event["ts"] <= slice["ts"] + slice["dur"]
+
+
+for id, begin in begins.items():
+    end = ends[id]
+    assert {begin["tid"], end["tid"]} == {0, 1}, (how, begin, end)  # From one rank to the other,
+    assert begin["ts"] <= end["ts"], (how, begin, end)
+    call = int(id.split(".")[1])  # in one call: there is a slice of it at both ends.
+    for event in (begin, end):
+        assert any(encloses(s, event) for s in slices if s["args"]["call"] == call), (how, event)
+PY
+done
+
 echo "== what people get wrong"
 # refused WORDS ARGUMENT...: a non-zero code, and one line on stderr with these words.
 refused() {
