@@ -2,13 +2,17 @@
 #include "compat/nccl/environment.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <random>
 
 #include "base/settings/settings_table.h"
+#include "compat/nccl/comm.h"
 #include "compat/nccl/debug.h"
 #include "support/catch.h"
+#include "support/environment.h"
 
 using namespace tutti::nccl;
 
@@ -22,8 +26,8 @@ std::string becomes(const char* setting, const Values& set) {
   return found == read.settings.end() ? "" : found->second;
 }
 
-std::string page() {
-  std::ifstream file(std::string(std::getenv("TEST_SOURCE_DIR")) + "/docs/nccl.md");
+std::string page(const std::string& path = "docs/nccl.md") {
+  std::ifstream file(std::string(std::getenv("TEST_SOURCE_DIR")) + "/" + path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -50,6 +54,22 @@ TEST_CASE("lists of interfaces and RDMA devices have NCCL's meaning") {
   CHECK(devices("^=mlx5_3") == "^mlx5_3");
   CHECK(devices("^mlx5_1:2") == "^mlx5_1*:2");
   for (const char* bad : {"mlx5_0:0", "mlx5_0:256", ":1", "mlx5 0"}) CHECK(devices(bad) == "-");
+}
+
+TEST_CASE("the deadline is a day, unless one is set") {
+  const tutti::test::Environment environment({"TUTTI_"}, {});
+  auto settings = settings_of_environment();
+  REQUIRE(settings);
+  CHECK(settings->timeout == std::chrono::hours(24));
+  setenv("TUTTI_TIMEOUT_MS", "2000", 1);
+  settings = settings_of_environment();
+  unsetenv("TUTTI_TIMEOUT_MS");
+  REQUIRE(settings);
+  CHECK(settings->timeout == std::chrono::seconds(2));
+  // As the pages say.
+  CHECK_THAT(page("README.md"), Catch::Contains("Under `libnccl.so.2` it is a\n  day"));
+  CHECK_THAT(page("docs/operations/diagnosing.md"),
+             Catch::Contains("In programs of NCCL it is a day,"));
 }
 
 TEST_CASE("variables that go together make one setting") {
