@@ -15,6 +15,11 @@
 // A line keeps the last kBoardEntries calls. A peer that is further ahead has overwritten them;
 // then the chain shows the difference at a later call.
 //
+// The host. A thread of a block's first warp that has waited for kLongWaitNs tells it for which
+// rank, at each look that it takes anyway (Progress): one store that nothing waits for, and none in
+// short waits. So a host knows which rank its device waits for without asking the driver, which may
+// hold such a question up.
+//
 // Failures. A thread that gives up reports it at the end of its kernel (`tell`): to its host, with
 // both calls in words, and on the boards of all peers, whose kernels then end too.
 #pragma once
@@ -210,6 +215,13 @@ struct Watch {
     return false;
   }
 
+  /// Tells the host that this launch waits for `whom`.
+  TUTTI_DEVICE void tell_host(unsigned whom) const {
+    if (threadIdx.x >= kWarpLanes || arguments->mark.entry == 0) return;
+    // relaxed: the word says all there is to know.
+    store_relaxed(&arguments->progress->waiting, waiting_word(arguments->mark.entry, whom));
+  }
+
   /// Call it after each poll in vain. True: give up. Most calls only count.
   TUTTI_DEVICE bool gives_up(unsigned whom) {
     constexpr unsigned kPollsPerLook = 256;
@@ -223,9 +235,11 @@ struct Watch {
     }
     const std::uint64_t now = now_ns();
     if (begin_ns == 0) begin_ns = now;
-    if (arguments->notes != nullptr && number != 0 && now - begin_ns >= kLongWaitNs &&
-        differs_elsewhere(whom, now))
-      return fail(Why::kDiffers, whom);
+    if (now - begin_ns >= kLongWaitNs) {
+      tell_host(whom);
+      if (arguments->notes != nullptr && number != 0 && differs_elsewhere(whom, now))
+        return fail(Why::kDiffers, whom);
+    }
     if (now - begin_ns < arguments->timeout_ns) return false;
     return fail(Why::kTimedOut, whom);
   }
@@ -414,11 +428,21 @@ TUTTI_DEVICE Report told_report(const Arguments& arguments) {
 
 }  // namespace detail
 
+/// Tells the host which launch of the rank is the first that ended early.
+TUTTI_DEVICE void tell_end(const Arguments& arguments) {
+  Progress* const progress = arguments.progress;
+  // relaxed, both: all threads of a launch write the same, and the next launch begins after it.
+  if (progress == nullptr || load_relaxed(&progress->ended) != 0) return;
+  store_relaxed(&progress->ended,
+                arguments.mark.replayed ? kEndedSomewhere : arguments.mark.collectives + 1);
+}
+
 /// Reports to the host and to all peers that this rank reaches why this thread gave up. A thread
 /// that gave up calls it at the end of its kernel.
 TUTTI_DEVICE void tell(const Watch& watch) {
   const Arguments& arguments = *watch.arguments;
   std::byte* const own = arguments.boards[arguments.rank];
+  tell_end(arguments);
   if (own != nullptr && exchange(claimed_on(own), 1) != 0) return;  // Another thread reports.
   Report report;
   if (watch.why == Why::kTold) {

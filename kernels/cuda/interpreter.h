@@ -164,6 +164,26 @@ constexpr std::size_t board_bytes(std::size_t ranks, std::size_t lanes) {
 inline constexpr std::size_t kNoteHead = 64;
 inline constexpr std::size_t kNoteBytes = kNoteHead + 3 * kBoardLine;
 
+/// What a rank's kernels tell the host besides a report, in the host's memory. Each word says
+/// something by itself.
+struct Progress {
+  std::uint64_t waiting = 0;  // waiting_word of a wait that is long (calls.h); the host clears it.
+  std::uint64_t ended = 0;    // 1 + the collectives before the first launch that ended early.
+};
+/// That the launch with this entry of the flight record waits for `peer`. Entries count from 1.
+constexpr std::uint64_t waiting_word(std::uint64_t entry, unsigned peer) {
+  return entry << 16 | peer;
+}
+/// In `ended`: nobody knows how many collectives there were before, as a graph replayed it.
+inline constexpr std::uint64_t kEndedSomewhere = ~std::uint64_t{0};
+
+/// Which launch it is, for what it says of itself.
+struct LaunchMark {
+  std::uint64_t entry = 0;        // In the flight record; 0: it has none.
+  std::uint64_t collectives = 0;  // That were recorded before it.
+  bool replayed = false;          // Graphs will run it, so these are not known.
+};
+
 /// The kernel's arguments. Pointers are to memory that the device can access. What short calls read
 /// lies close together: each launch fetches it anew.
 /// It has more than 15 fields: a kernel gets all it needs in one block of constant memory.
@@ -202,6 +222,8 @@ struct Arguments {
   bool wire_stochastic = false;  // How a call with a wire rounds (wire.h).
   std::uint32_t board_lanes = 0;
   std::uint32_t page_count = 0;
+  Progress* progress = nullptr;  // In the host's memory; null: nobody looks.
+  LaunchMark mark;
   const NoteEnds* notes = nullptr;           // By rank; null: all ranks are on one host.
   std::uint64_t staged_peers = 0;            // A bit for each peer that posts on staged_board.
   std::byte* staged_board = nullptr;         // This rank's board in the host's memory.

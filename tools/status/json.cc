@@ -38,7 +38,7 @@ std::string state_text(const RankStatus& rank, std::int64_t now_ns) {
   const std::string age =
       rank.since_ns == 0 ? "" : fmt::format(", {:.1f} s", seconds(now_ns - rank.since_ns));
   if (rank.awaited >= 0) return fmt::format("waits for {}{}", rank.awaited, age);
-  if (rank.in_call && rank.last_call->state.at >= exec::flight::At::kLaunched)
+  if (rank.in_call && exec::flight::of_device(rank.last_call->state.at))
     return std::string(exec::flight::to_string(rank.last_call->state.at)) + age;
   if (rank.in_call) return "in it" + age;
   if (rank.last_call == nullptr) return "no call yet";

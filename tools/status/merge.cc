@@ -32,6 +32,8 @@ void shift(flight::SeenTrack& track, std::int64_t by_ns) {
   for (flight::Seen& seen : track.entries) {
     move(seen.begin_ns);
     move(seen.end_ns);
+    move(seen.reached_ns);
+    move(seen.end_after_ns);
   }
   track.ahead_ns -= by_ns;
 }

@@ -68,6 +68,24 @@ std::string chain_text(const CommStatus& comm) {
                      named < comm.chain.size() ? " -> ..." : "");
 }
 
+/// How a call ended, or what it is at: "ok", "timeout", "running"; on a device "launched".
+std::string_view call_state(const Seen& seen) {
+  if (!seen.running()) return exec::flight::outcome_name(seen.state);
+  switch (seen.state.at) {
+    case exec::flight::At::kLaunched: return "launched";
+    case exec::flight::At::kOnDevice: return "next";
+    case exec::flight::At::kBegun: return seen.state.awaited < 0 ? "begun" : "waits";
+    default: return exec::flight::outcome_name(seen.state);
+  }
+}
+
+/// "0.213 ms"; of a device's call, which ended before the host saw it, "< 93.1 ms".
+std::string took_text(const Seen& seen) {
+  if (seen.begin_ns == 0 || seen.end_ns == 0) return "";
+  const double ms = seconds(seen.end_ns - seen.begin_ns) * 1e3;
+  return seen.end_after_ns == 0 ? fmt::format("{:.3f} ms", ms) : fmt::format("< {:.1f} ms", ms);
+}
+
 /// The latest calls of a rank, as many as a screen has room for.
 std::string calls_text(const RankStatus& rank) {
   constexpr std::ptrdiff_t kMost = 8;
@@ -75,14 +93,10 @@ std::string calls_text(const RankStatus& rank) {
   std::string text;
   for (auto at = all.end() - std::min<std::ptrdiff_t>(kMost, std::ssize(all)); at != all.end();
        ++at) {
-    const std::string took =
-        at->begin_ns == 0 || at->end_ns == 0
-            ? ""
-            : fmt::format("{:.3f} ms", seconds(at->end_ns - at->begin_ns) * 1e3);
     text += fmt::format("      {:>10}  {:<36}  {:<8} {:>10}  {}\n",
                         at->message() ? "message" : std::to_string(at->call),
-                        cut(exec::flight::describe(*at), 36), exec::flight::outcome_name(at->state),
-                        took, cut(at->plan, 24));
+                        cut(exec::flight::describe(*at), 36), call_state(*at), took_text(*at),
+                        cut(at->plan, 24));
   }
   return text;
 }

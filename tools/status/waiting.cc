@@ -16,6 +16,14 @@ constexpr std::int64_t kLongMessageNs = 50'000'000;
 // A device may be behind by so much because of other work.
 constexpr std::int64_t kLongLaunchNs = 1'000'000'000;
 
+/// Whether the kernel of a call of a device has said that it waits.
+bool begun(const Seen& seen) { return seen.state.at == exec::flight::At::kBegun; }
+
+/// Since when a rank is in a call, or in a message. A device may come to it long after its launch.
+std::int64_t since_of(const Seen& seen) {
+  return seen.reached_ns != 0 ? seen.reached_ns : seen.begin_ns;
+}
+
 RankStatus status_of(const FoundTrack& found, std::int64_t now_ns) {
   RankStatus rank{.found = &found};
   for (const Seen& seen : found.track.entries) {
@@ -25,15 +33,21 @@ RankStatus status_of(const FoundTrack& found, std::int64_t now_ns) {
     if (rank.last_call == nullptr || !rank.last_call->running()) rank.last_call = &seen;
   }
   for (const Seen& seen : found.track.entries) {
-    if (seen.message() && seen.running() && rank.message == nullptr) rank.message = &seen;
+    if (!seen.message() || !seen.running()) continue;
+    // Where several share a launch, the one in which a kernel says that it waits.
+    if (rank.message == nullptr || (begun(seen) && !begun(*rank.message))) rank.message = &seen;
   }
   rank.in_call = rank.last_call != nullptr && rank.last_call->running();
+  // A device makes calls and messages in their order: a call behind a message has not begun.
+  if (rank.in_call && exec::flight::of_device(rank.last_call->state.at) &&
+      rank.message != nullptr && rank.message->number < rank.last_call->number)
+    rank.in_call = false;
   if (rank.in_call) {
     rank.awaited = rank.last_call->state.awaited;
-    rank.since_ns = rank.last_call->begin_ns;
+    rank.since_ns = since_of(*rank.last_call);
   } else if (rank.message != nullptr && now_ns - rank.message->begin_ns > kLongMessageNs) {
-    rank.awaited = rank.message->peer();
-    rank.since_ns = rank.message->begin_ns;
+    rank.awaited = begun(*rank.message) ? rank.message->state.awaited : rank.message->peer();
+    rank.since_ns = since_of(*rank.message);
   }
   // A stopped rank waits for no rank: the rank that it waited for may have come since.
   if (found.stopped) rank.awaited = -1;
@@ -126,11 +140,13 @@ void find_blocker(CommStatus& comm, std::int64_t now_ns) {
                            static_cast<double>(comm.waited_ns) / 1e9);
 }
 
-/// Kernels don't tell for which rank they wait. But a rank that has launched fewer calls than
-/// another has had on its device for so long keeps that one waiting.
+/// A kernel that waits says for which rank, but not one that a graph replays, and none that stands
+/// behind other work. There, a rank that has launched fewer calls than another has had on its
+/// device for so long keeps that one waiting.
 void find_late_launches(CommStatus& comm, std::int64_t now_ns) {
   const auto on_device = [](const RankStatus& status) {
-    return status.in_call && status.last_call->state.at >= exec::flight::At::kLaunched;
+    return status.in_call && status.awaited < 0 &&
+           exec::flight::of_device(status.last_call->state.at);
   };
   const auto last =
       std::ranges::min_element(comm.by_rank, {}, [](const auto& one) { return one.second.made; });
@@ -154,7 +170,7 @@ void find_lateness(CommStatus& comm) {
   for (const auto& [rank, status] : comm.by_rank) {
     for (const Seen& seen : status.found->track.entries) {
       // A launch says nothing of when the device comes to it.
-      const bool launch = seen.state.at >= exec::flight::At::kLaunched;
+      const bool launch = exec::flight::of_device(seen.state.at);
       if (!seen.message() && seen.begin_ns != 0 && !launch)
         arrivals[seen.call].emplace_back(seen.begin_ns, rank);
     }

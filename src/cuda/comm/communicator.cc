@@ -44,7 +44,7 @@ Request with_wire(Request request, const Settings& settings) {
   return request;
 }
 
-const exec::CudaCall& DeviceCommunicator::State::call_of(const Request& request) {
+exec::CudaCall& DeviceCommunicator::State::call_of(const Request& request) {
   exec::CudaCall& call = next_call;
   call.type = request.type;
   call.op = request.reduction.op;
@@ -76,13 +76,13 @@ std::optional<exec::CudaMultimem> DeviceCommunicator::State::multimem_of(
 Status DeviceCommunicator::State::launch(const Request& request, cudaStream_t stream) {
   return in_order(stream, [&] {
     const int me = rank.me.value;
-    const exec::CudaCall& call = call_of(request);
+    exec::CudaCall& call = call_of(request);
     if (plans.is_eager(request)) {
-      record.begin(request, "one_shot");
+      call.mark = record.begin(request, "one_shot");
       return rank.mesh->launch_one_shot(me, call, stream);
     }
     const PlanCache::Route& route = plans.route(request, memory.mapped_of(request));
-    record.begin(request, route.name);
+    call.mark = record.begin(request, route.name, route.copies != nullptr);
     if (route.copies != nullptr) return copies.launch(*route.copies, call, stream);
     if (const auto how = route.multimem ? multimem_of(request) : std::nullopt)
       return rank.mesh->launch_multimem(me, call, *how, memory.multicast().staging, stream);

@@ -80,7 +80,10 @@ Status DeviceCommunicator::State::start(const RmsNorm& norm, cudaStream_t stream
     TUTTI_RETURN_IF_ERROR(prepare(request));
     TUTTI_RETURN_IF_ERROR(launch(request, stream));
   }
-  return in_order(stream, [&] { return rank.mesh->launch_rms_norm(rank.me.value, call, stream); });
+  return in_order(stream, [&] {
+    call.call.mark = record.unrecorded();
+    return rank.mesh->launch_rms_norm(rank.me.value, call, stream);
+  });
 }
 
 Status DeviceCommunicator::State::start(const SgdStep& step, cudaStream_t stream) {
@@ -114,7 +117,10 @@ Status DeviceCommunicator::State::start(const SgdStep& step, cudaStream_t stream
   call.learning_rate = step.learning_rate;
   call.momentum_factor = step.momentum_factor;
   call.weight_decay = step.weight_decay;
-  return in_order(stream, [&] { return rank.mesh->launch_sgd(rank.me.value, call, stream); });
+  return in_order(stream, [&] {
+    call.call.mark = record.unrecorded();
+    return rank.mesh->launch_sgd(rank.me.value, call, stream);
+  });
 }
 
 // ---- The public class ----

@@ -24,12 +24,13 @@ Status Health::failure() const {
 }
 
 void Health::watch() const {
-  // The communicator keeps the error for the next call or check. Where a stream waits for a signal
-  // CUDA may not answer.
-  if (!failure() || signals_.waits()) return;
+  // The communicator keeps the error for the next call or check.
+  if (!failure()) return;
+  // Where a stream waits for a signal CUDA may not answer.
+  if (signals_.waits()) return record_.look(false, signals_.awaited());
   const RelaxedCapture relaxed;
   const exec::OnDevice on(rank_.device);
-  record_.look();
+  record_.look(true, -1);
 }
 
 Status Health::find_failure() const {

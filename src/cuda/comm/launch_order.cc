@@ -27,7 +27,7 @@ Status LaunchOrder::enter(cudaStream_t stream) {
   current_ = &launched_;
   stream_ = stream_id;
   // A replay may have come since, on another stream.
-  return same_stream && !captured_ ? ok() : launched_.hold(stream);
+  return same_stream && !captured() ? ok() : launched_.hold(stream);
 }
 
 /// CUDA does not tell the id of a stream that is captured: asking ends the capture (CUDA 13 on an
@@ -35,7 +35,7 @@ Status LaunchOrder::enter(cudaStream_t stream) {
 Status LaunchOrder::enter_captured(cudaStream_t stream, unsigned long long capture) {
   const bool first = capture != capture_;
   current_ = &in_capture_;
-  captured_ = true;
+  captured_.store(true, std::memory_order_relaxed);
   entered_ = capture;
   return first ? launched_.hold_by_graph(stream) : in_capture_.hold(stream);
 }

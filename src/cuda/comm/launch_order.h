@@ -73,8 +73,8 @@ class LaunchOrder {
   bool done() const { return launched_.done(); }
   /// Between enter and leave: whether the call is captured, and does not run now.
   bool capturing() const { return current_ == &in_capture_; }
-  /// Whether graphs may replay calls.
-  bool captured() const { return captured_; }
+  /// Whether graphs may replay calls. Any thread.
+  bool captured() const { return captured_.load(std::memory_order_relaxed); }
   /// How many calls there were. Any thread.
   std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
 
@@ -87,7 +87,7 @@ class LaunchOrder {
   unsigned long long stream_ = 0;    // on the stream of this id: handles are used again.
   unsigned long long entered_ = 0;   // The capture of the call that is being launched,
   std::optional<unsigned long long> capture_;  // and of the last one that was.
-  bool captured_ = false;
+  std::atomic<bool> captured_{false};          // relaxed: no other memory depends on it.
   CudaEvent join_;
   std::atomic<std::uint64_t> calls_{0};  // relaxed: only shown.
 };

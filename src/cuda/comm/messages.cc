@@ -192,11 +192,14 @@ Status DeviceCommunicator::State::launch(std::vector<DeviceMessage> list) {
   return in_order(stream, [&]() -> Status {
     TUTTI_RETURN_IF_ERROR(match_own(rank.me, list, stream));
     std::vector<exec::CudaMessage> messages;
+    cuda::LaunchMark mark = record.unrecorded();
     for (const DeviceMessage& message : list) {
-      record.begin_message(message.sends, message.peer, message.type, message.count);
+      const cuda::LaunchMark own =
+          record.begin_message(message.sends, message.peer, message.type, message.count);
+      if (messages.empty()) mark = own;
       messages.push_back({message.sends, message.peer, message.data, bytes_of(message)});
     }
-    return rank.mesh->launch_messages(rank.me.value, std::move(messages), stream);
+    return rank.mesh->launch_messages(rank.me.value, std::move(messages), stream, mark);
   });
 }
 

@@ -108,9 +108,10 @@ struct DeviceCommunicator::State {
     const exec::OnDevice on(rank.device);
     TUTTI_RETURN_IF_ERROR(order.enter(stream));
     TUTTI_RETURN_IF_ERROR(launch());
-    TUTTI_RETURN_IF_ERROR(record.launched(stream));
     if (rank.network() != nullptr) rank.network()->wake();
-    return order.leave(stream);
+    TUTTI_RETURN_IF_ERROR(order.leave(stream));
+    // Behind that: a thread that sees that it was launched has to see its event.
+    return record.launched(stream);
   }
 
   std::size_t device_bytes() const;
@@ -125,7 +126,7 @@ struct DeviceCommunicator::State {
     cuda::SlotFormat format = cuda::SlotFormat::kSimple;
   };
   Result<Choice> choose(const Request& request, const planner::Request& asked) const;
-  const exec::CudaCall& call_of(const Request& request);
+  exec::CudaCall& call_of(const Request& request);
   Status check(const OneSided& one) const;
   /// How the call goes over multicast memory; none: kernels can't do it. Ranks choose alike.
   std::optional<exec::CudaMultimem> multimem_of(const Request& request) const;

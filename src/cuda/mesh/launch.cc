@@ -23,6 +23,7 @@ cuda::Arguments CudaMesh::arguments_of(int rank, const CudaCall& call, CudaCallN
   arguments.integer_scale = call.integer_scale;
   arguments.scale_at = call.scale_at;
   arguments.op = call.op;
+  arguments.mark = call.mark;
   name.type = call.type;
   name.op = call.op;
   name.count = call.count;

@@ -69,6 +69,7 @@ struct CudaCall {
   Wire wire;  // For float32 and simple slots; the plan touches no peer's buffers.
   /// A hash of where its buffers are in registered memory, alike on all ranks; 0: nowhere.
   std::uint64_t places = 0;
+  cuda::LaunchMark mark;
 };
 
 /// What a rank sends to a peer or gets from it, another one, on memory that its device can access.
@@ -156,7 +157,8 @@ class CudaMesh {
 
   /// The same for messages: all of the list go at a time, those of one peer and direction in their
   /// order (kernels/cuda/messages.h). Both ends of a message have lists that begin together.
-  Status launch_messages(int rank, std::vector<CudaMessage> list, cudaStream_t stream);
+  Status launch_messages(int rank, std::vector<CudaMessage> list, cudaStream_t stream,
+                         const cuda::LaunchMark& mark = {});
 
   /// The same for an all-reduce of few elements, without a plan (kernels/cuda/one_shot.h).
   /// kUnsupported: more than one_shot_elements, or too many ranks for a step.

@@ -66,7 +66,8 @@ cuda::MessageArguments message_arguments(const cuda::Arguments& common,
 
 }  // namespace
 
-Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaStream_t stream) {
+Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaStream_t stream,
+                                 const cuda::LaunchMark& mark) {
   const int ranks = static_cast<int>(options().devices.size());
   for (const CudaMessage& message : list) {
     if (message.peer >= 0 && message.peer < ranks && message.peer != rank) continue;
@@ -77,6 +78,7 @@ Status CudaMesh::launch_messages(int rank, std::vector<CudaMessage> list, cudaSt
   std::erase_if(list, [](const CudaMessage& one) { return one.bytes == 0; });
   const std::vector<Queue> queues = queues_of(list, rank, ranks);
   cuda::Arguments common = rings_.arguments(rank);
+  common.mark = mark;
   common.tag = tag_of({.kind = CudaCallName::kMessage});
   const std::uint32_t most = options().queues != 0 ? options().queues : options().lanes;
   const std::size_t rounds = std::clamp(most, 2U, cuda::kMostQueues) / 2;

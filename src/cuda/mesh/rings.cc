@@ -311,6 +311,7 @@ cuda::Arguments CudaRings::arguments(int rank) const {
   arguments.slot_count = options_.slot_count;
   arguments.format = options_.format;
   arguments.report = report_of(rank);
+  arguments.progress = progress_of(rank);
   arguments.states = reinterpret_cast<cuda::BlockState*>(mine + at.states);
   add_boards(static_cast<std::size_t>(rank), arguments);
   arguments.timeout_ns = static_cast<std::uint64_t>(options_.timeout.count());
@@ -335,6 +336,26 @@ void CudaRings::add_boards(std::size_t rank, cuda::Arguments& arguments) const {
 cuda::Report* CudaRings::report_of(int rank) const {
   return reinterpret_cast<cuda::Report*>(reports_.data() +
                                          static_cast<std::size_t>(rank) * kCudaMeshLine);
+}
+
+/// Behind the report, in its line.
+cuda::Progress* CudaRings::progress_of(int rank) const {
+  constexpr std::size_t kReport = 64;
+  static_assert(sizeof(cuda::Report) <= kReport &&
+                kReport + sizeof(cuda::Progress) <= kCudaMeshLine);
+  return reinterpret_cast<cuda::Progress*>(reinterpret_cast<std::byte*>(report_of(rank)) + kReport);
+}
+
+CudaRings::LongWait CudaRings::take_wait(int rank) {
+  // relaxed: the word says all there is to know.
+  const std::uint64_t word =
+      std::atomic_ref(progress_of(rank)->waiting).exchange(0, std::memory_order_relaxed);
+  return {word >> 16, static_cast<int>(word & 0xffff)};
+}
+
+std::uint64_t CudaRings::ended(int rank) const {
+  // relaxed: the caller knows by CUDA or by `check` that what it asks about has been written.
+  return std::atomic_ref(progress_of(rank)->ended).load(std::memory_order_relaxed);
 }
 
 Status CudaRings::check(int rank) const {

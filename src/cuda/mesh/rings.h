@@ -155,6 +155,15 @@ class CudaRings {
   /// A peer's streams may still write counters: nobody gets them after this.
   void retire_counters() { own_counters_.retire(); }
 
+  /// What a kernel of the rank that waits long has said since this was asked last. Any thread.
+  struct LongWait {
+    std::uint64_t entry = 0;  // In the flight record; 0: none has said anything.
+    int peer = 0;             // For which it waits.
+  };
+  LongWait take_wait(int rank);
+  /// Progress::ended of the rank's kernels, once these have run. Any thread.
+  std::uint64_t ended(int rank) const;
+
   /// Ok, or why the rank's calls ended early. Then no more can be run here. Any thread.
   Status check(int rank) const;
   /// Ends all that waits in the rank's kernels, now and from now on; their streams go on. Any
@@ -186,6 +195,7 @@ class CudaRings {
   Status join_counters(std::span<const CudaMeshHandle> handles, Deadline deadline);
   void add_boards(std::size_t rank, cuda::Arguments& arguments) const;
   cuda::Report* report_of(int rank) const;
+  cuda::Progress* progress_of(int rank) const;
 
   const CudaMeshOptions options_;
   const CudaMeshLayout layout_;

@@ -178,6 +178,31 @@ bool StreamSignals::waits() const {
              .load(std::memory_order_relaxed) != 0;
 }
 
+/// The last peer whose flag has not come; -1: all have. See check_met.
+int StreamSignals::missing_at(std::uint64_t word, std::uint64_t value) const {
+  for (int peer = rank_count(); peer-- > 0;) {
+    // relaxed: as in check_met.
+    const std::uint64_t one = std::atomic_ref(*rings_->stream_counter(rank_, peer, number_of(word)))
+                                  .load(std::memory_order_relaxed);
+    if (peer != rank_ && one != value) return peer;
+  }
+  return -1;
+}
+
+int StreamSignals::awaited() const {
+  if (memory_.data() == nullptr) return -1;
+  auto* const waiting = reinterpret_cast<Waiting*>(memory_.data());
+  const std::atomic_ref word(waiting->word);
+  // acquire: the stream wrote the value before.
+  const std::uint64_t now = word.load(std::memory_order_acquire);
+  if (now == 0) return -1;
+  if (peer_of(now) != kAllPeers) return peer_of(now);
+  const int missing =
+      missing_at(now, std::atomic_ref(waiting->value).load(std::memory_order_relaxed));
+  // relaxed: the same number, but for the mark: what was found was all of this wait.
+  return (word.load(std::memory_order_relaxed) | kMark) == (now | kMark) ? missing : -1;
+}
+
 void StreamSignals::release() {
   if (memory_.data() == nullptr) return;
   const std::lock_guard lock(mutex_);

@@ -59,8 +59,10 @@ class StreamSignals {
   /// kTimeout: a wait lasts longer than the deadline; kMismatch: a peer has met this rank with
   /// another value. To be asked several times a deadline.
   Status check();
-  /// Whether a stream waits.
+  /// Whether a stream waits,
   bool waits() const;
+  /// and for which rank; -1: none, or that is not known. If for several, one of them.
+  int awaited() const;
   /// Ends waits that streams are in; to be called again for those that follow.
   void release();
 
@@ -75,6 +77,7 @@ class StreamSignals {
   Status end_wait(cudaStream_t stream) const;
   Status hold(const std::uint64_t* counter, std::uint64_t value, unsigned how,
               cudaStream_t stream) const;
+  int missing_at(std::uint64_t word, std::uint64_t value) const;
   Status check_met(std::uint64_t word, std::uint64_t value, bool late) const;
   Status write(std::uint64_t* at, std::uint64_t value, cudaStream_t stream) const;
   int rank_count() const { return static_cast<int>(rings_->options().devices.size()); }

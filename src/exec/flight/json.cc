@@ -41,6 +41,8 @@ Seen seen_of(const ordered_json& json, int ranks) {
             .count = number_in<std::uint64_t>(json, "count"),
             .begin_ns = number_in<std::int64_t>(json, "begin_ns"),
             .end_ns = number_in<std::int64_t>(json, "end_ns"),
+            .reached_ns = number_in<std::int64_t>(json, "reached_ns"),
+            .end_after_ns = number_in<std::int64_t>(json, "end_after_ns"),
             .state = State::of(hex_in(json, "progress")),
             .plan = text_in(json, "plan")};
   make_sound(seen, ranks);
@@ -61,6 +63,8 @@ ordered_json to_json(const Seen& seen) {
     json["round"] = round;
   if (seen.begin_ns != 0) json["begin_ns"] = seen.begin_ns;
   if (seen.end_ns != 0) json["end_ns"] = seen.end_ns;
+  if (seen.reached_ns != 0) json["reached_ns"] = seen.reached_ns;
+  if (seen.end_after_ns != 0) json["end_after_ns"] = seen.end_after_ns;
   if (!seen.plan.empty()) json["plan"] = seen.plan;
   if (seen.running()) json["at"] = to_string(seen.state.at);
   if (seen.running()) json["tile"] = seen.state.tile;

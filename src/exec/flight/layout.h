@@ -23,7 +23,7 @@ namespace tutti::exec::flight {
 inline constexpr const char* kFileName = "tutti-flight";
 inline constexpr const char* kFileEnd = ".record";  // In a folder.
 /// "tuttifl", and a number that changes whenever the layout does.
-inline constexpr std::uint64_t kMagic = 0x7475747469666c04ULL;
+inline constexpr std::uint64_t kMagic = 0x7475747469666c05ULL;
 inline constexpr std::size_t kTracks = 1024;
 inline constexpr std::size_t kEntries = 4096;
 inline constexpr std::size_t kEntryCalls = 16;
@@ -42,10 +42,16 @@ enum class At : std::uint8_t {
   kStopping,  // It failed; ranks that write into its buffers have to stop first.
   kDone,
   kMessage,
-  // Those of calls of devices, which keep them when they are over.
+  // Those of calls and messages of devices (cuda/comm/call_record.h), which keep them when they are
+  // over.
   kLaunched,  // It is on its stream.
-  kOnDevice   // It was the first that was not over, when somebody looked.
+  kOnDevice,  // It was the first that was not known to be over, when somebody looked.
+  kBegun      // Its kernel has said that it waits for a rank.
 };
+/// Whether it is a call or a message of a device.
+constexpr bool of_device(At at) { return at >= At::kLaunched; }
+/// State::tile counts so many ticks, of a call of a device.
+inline constexpr std::uint64_t kTileTicks = 1024;
 
 /// The word `state` of an entry.
 struct State {
@@ -53,7 +59,9 @@ struct State {
   At at = At::kCredit;
   int awaited = -1;  // The rank that it waits for; -1: none.
   // At kLanes the plan's. An entry of eager calls says how many it has besides the first; all but
-  // the last one have ended well.
+  // the last one have ended well. In a call of a device, in kTileTicks: while it runs, from its
+  // begin to when it was first seen at `at`; once it is over, by how much it may have ended before
+  // the entry's end.
   std::uint32_t tile = 0;
 
   constexpr std::uint64_t packed() const {
@@ -77,7 +85,7 @@ struct alignas(64) Entry {
   Word what{0};    // exec::pack, and how it goes; of a message kMessage, type from bit 40, peer.
   Word count{0};   // Elements.
   Word begin{0};   // ticks(), of eager calls the first one's; 0: not looked up.
-  Word end{0};     // The same, of eager calls the last one's.
+  Word end{0};     // The same, of eager calls the last one's; of devices, when the host saw it.
   Word state{0};   // State.
   Word plan{0};    // 1 + its place in Track::plans; 0: none.
 };

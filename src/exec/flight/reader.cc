@@ -78,6 +78,15 @@ std::uint64_t more_calls(const Entry<std::uint64_t>& entry) {
   return eager ? std::min<std::uint64_t>(State::of(entry.state).tile, kEntryCalls - 1) : 0;
 }
 
+/// What the tile of a call of a device says; it has no other.
+void place_device_times(Seen& seen, const Times& times) {
+  const std::int64_t length_ns = times.length_ns(seen.state.tile * kTileTicks);
+  if (seen.running() && seen.state.at != At::kLaunched && seen.begin_ns != 0)
+    seen.reached_ns = seen.begin_ns + length_ns;
+  if (!seen.running() && seen.end_ns != 0) seen.end_after_ns = seen.end_ns - length_ns;
+  seen.state.tile = 0;
+}
+
 /// An entry's call of that index.
 Seen seen(const Entry<std::uint64_t>& entry, std::uint64_t index, const SeenTrack& track,
           const Times& times, std::span<const std::string> plans) {
@@ -88,9 +97,12 @@ Seen seen(const Entry<std::uint64_t>& entry, std::uint64_t index, const SeenTrac
             .count = entry.count,
             .begin_ns = index == 0 ? times.ns(entry.begin) : 0,
             .end_ns = index == more ? times.ns(entry.end) : 0,
+            .reached_ns = 0,
+            .end_after_ns = 0,
             .state = State::of(entry.state),
             .plan = {}};
   if (more != 0) seen.state.tile = 0;
+  if (of_device(seen.state.at)) place_device_times(seen, times);
   if (index != more) seen.state = {static_cast<std::uint8_t>(Outcome::kOk), At::kCredit, -1, 0};
   make_sound(seen, track.ranks);
   if (entry.plan != 0 && entry.plan <= plans.size()) seen.plan = plans[entry.plan - 1];
@@ -216,7 +228,10 @@ std::string printable(std::string_view text) {
 void make_sound(Seen& seen, int ranks) {
   if (seen.end_ns < seen.begin_ns) seen.end_ns = 0;
   if (seen.state.awaited >= ranks) seen.state.awaited = -1;
-  if (seen.state.at > At::kOnDevice) seen.state.at = At::kDone;
+  if (seen.state.at > At::kBegun) seen.state.at = At::kDone;
+  if (seen.end_after_ns > seen.end_ns || seen.end_after_ns < seen.begin_ns)
+    seen.end_after_ns = seen.end_ns == 0 ? 0 : seen.begin_ns;
+  if (seen.reached_ns < seen.begin_ns) seen.reached_ns = 0;
 }
 
 std::vector<SeenTrack> read_file(const Copy& copy, const Now& now) {
@@ -287,6 +302,7 @@ std::string_view to_string(At at) {
     case At::kMessage: return "waits for a message's other end";
     case At::kLaunched: return "launched";
     case At::kOnDevice: return "on the device";
+    case At::kBegun: return "begun on the device";
   }
   return "?";
 }

@@ -24,6 +24,9 @@ struct Seen {
   std::uint64_t call = 0;    // The communicator's number; 0: a message.
   std::uint64_t what = 0, count = 0;
   std::int64_t begin_ns = 0, end_ns = 0;
+  /// For devices: while it runs, when it was first seen at state.at; once it is over, the moment
+  /// after which it ended. The host learns of the end later: that is end_ns.
+  std::int64_t reached_ns = 0, end_after_ns = 0;
   State state;
   std::string plan;
 

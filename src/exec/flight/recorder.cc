@@ -277,6 +277,39 @@ void Recorder::end_message(std::uint64_t number, int peer, Outcome outcome, bool
   entry.state.store(state.packed(), std::memory_order_relaxed);
 }
 
+void Recorder::set_device_state(std::uint64_t number, State state, std::uint64_t since,
+                                std::uint64_t now) {
+  Entry<Word>& entry = track_->entries[(number - 1) % kEntries];
+  // relaxed, all: as in set_state and end_ok.
+  if (entry.number.load(std::memory_order_relaxed) != number) return;
+  const bool over = state.outcome != static_cast<std::uint8_t>(Outcome::kRunning);
+  const std::uint64_t begin = entry.begin.load(std::memory_order_relaxed);
+  const std::uint64_t from = std::clamp(over ? since : begin, begin, now);
+  const std::uint64_t length = (over ? now : std::max(since, from)) - from;
+  state.tile = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>((length + kTileTicks - 1) / kTileTicks, UINT32_MAX));
+  if (over) entry.end.store(now, std::memory_order_relaxed);
+  entry.state.store(state.packed(), std::memory_order_relaxed);
+}
+
+std::uint64_t Recorder::what_of(std::uint64_t number) const {
+  const Entry<Word>& entry = track_->entries[(number - 1) % kEntries];
+  // relaxed, both: as in set_state.
+  if (entry.number.load(std::memory_order_relaxed) != number) return 0;
+  return entry.what.load(std::memory_order_relaxed);
+}
+
+std::uint64_t Recorder::call_at(std::uint64_t number) const {
+  const std::uint64_t end = number > kEntries / 2 ? number - kEntries / 2 : 0;
+  for (; number > end; --number) {
+    const Entry<Word>& entry = track_->entries[(number - 1) % kEntries];
+    // relaxed, both: as in set_state.
+    if (entry.number.load(std::memory_order_relaxed) != number) return 0;
+    if (const auto call = entry.call.load(std::memory_order_relaxed); call != 0) return call;
+  }
+  return 0;
+}
+
 std::uint64_t Recorder::place_of(std::uint64_t hash, std::string_view name) {
   const auto known = static_cast<std::size_t>(track_->head.plan_count.load(
       std::memory_order_relaxed));  // relaxed: only this thread writes it.

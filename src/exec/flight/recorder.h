@@ -12,7 +12,8 @@
 // Totals cost a call that repeats the one before nothing: its run is counted when another begins.
 // Waits are counted in calls that wait, at most one look at the clock each.
 //
-// All functions but set_state are for the thread that executes the communicator's calls.
+// All functions but set_state and those behind it are for the thread that executes the
+// communicator's calls.
 #pragma once
 #include <atomic>
 #include <string>
@@ -117,6 +118,15 @@ class Recorder {
     if (entry.number.load(std::memory_order_relaxed) != number) return;
     entry.state.store(state.packed(), std::memory_order_relaxed);
   }
+
+  /// The same for a call of a device, at `now` by ticks(). `since`: that it runs and was seen at
+  /// state.at then; or, where it is over, that it was not over yet then; 0: not known.
+  void set_device_state(std::uint64_t number, State state, std::uint64_t since, std::uint64_t now);
+  /// An entry's word `what`; 0: so many came since that it is gone. As set_state.
+  std::uint64_t what_of(std::uint64_t number) const;
+  /// The communicator's number of the entry's call, or of the latest before it; 0: those are gone.
+  /// As set_state.
+  std::uint64_t call_at(std::uint64_t number) const;
 
   const Track<Word>& track() const { return *track_; }
   const std::string& folder() const { return folder_; }

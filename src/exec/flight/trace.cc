@@ -31,9 +31,23 @@ ordered_json name_of(const char* kind, std::uint64_t process, int thread, const 
       {"ph", "M"}, {"name", kind}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
+/// A call or message of a device is shown until the next launch, or until it is known to be over:
+/// slices of a thread may not overlap, and calls of devices do.
+std::int64_t end_on_device(const std::vector<Seen>& entries, std::size_t index,
+                           std::int64_t now_ns) {
+  const Seen& seen = entries[index];
+  const std::int64_t end_ns = seen.end_ns != 0 ? seen.end_ns : now_ns;
+  for (std::size_t next = index + 1; next < entries.size(); ++next) {
+    if (entries[next].message() == seen.message() && entries[next].begin_ns != 0)
+      return std::min(end_ns, entries[next].begin_ns);
+  }
+  return end_ns;
+}
+
 /// An entry whose end is not known ends where the next begins, or, if it runs, now.
 std::int64_t end_of(const std::vector<Seen>& entries, std::size_t index, std::int64_t now_ns) {
   const Seen& seen = entries[index];
+  if (of_device(seen.state.at)) return end_on_device(entries, index, now_ns);
   if (seen.end_ns != 0) return seen.end_ns;
   if (seen.running()) return now_ns;
   if (seen.message()) return seen.begin_ns;
@@ -62,6 +76,10 @@ ordered_json slice(const SeenTrack& track, std::size_t index, std::int64_t now_n
                     {"state", outcome_name(seen.state)}};
   if (!seen.plan.empty()) args["plan"] = seen.plan;
   if (seen.state.awaited >= 0) args["waited_for"] = seen.state.awaited;
+  if (seen.end_after_ns != 0) {  // A device's: from its launch.
+    args["over_after_us"] = micros(seen.end_after_ns - seen.begin_ns);
+    args["over_before_us"] = micros(seen.end_ns - seen.begin_ns);
+  }
   return {{"ph", "X"},
           {"name", describe(seen)},
           {"cat", seen.message() ? "message" : "call"},

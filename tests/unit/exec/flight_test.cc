@@ -2,13 +2,17 @@
 // sense included.
 #include <fcntl.h>
 
+#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/fd.h"
 #include "exec/calls/call.h"
+#include "exec/flight/json.h"
 #include "exec/flight/reader.h"
 #include "exec/flight/recorder.h"
 #include "support/catch.h"
@@ -279,6 +283,51 @@ TEST_CASE("waits, ends, failures, plans and times are seen") {
   CHECK(first.end_ns <= monotonic_ns() + 1'000'000);
   CHECK(outcome_name(track->entries[1].state) == "timeout");
   CHECK(track->entries[1].begin_ns != 0);  // It waited.
+}
+
+TEST_CASE("calls of devices have bounds of their end, and when they were reached") {
+  Recorder recorder(some_rank());
+  std::this_thread::sleep_for(5ms);  // A younger track has no times.
+  std::array<std::uint64_t, 4> at{};
+  for (std::uint64_t number = 1; number <= 4; ++number) {
+    recorder.begin(number, pack(Collective::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0),
+                   3000, false);
+    at[number - 1] = ticks();
+    std::this_thread::sleep_for(5ms);
+  }
+  const std::uint64_t now = ticks();
+  const auto state = [](Outcome outcome, At where, int awaited) {
+    return State{static_cast<std::uint8_t>(outcome), where, awaited, 0};
+  };
+  recorder.set_device_state(1, state(Outcome::kOk, At::kLaunched, -1), 0, now);
+  recorder.set_device_state(2, state(Outcome::kOk, At::kBegun, 2), at[3], now);
+  recorder.set_device_state(3, state(Outcome::kRunning, At::kBegun, 0), at[3], now);
+  recorder.set_device_state(4, state(Outcome::kRunning, At::kLaunched, -1), 0, now);
+  recorder.set_device_state(5, state(Outcome::kOk, At::kLaunched, -1), 0, now);  // Not there.
+  CHECK(recorder.what_of(5) == 0);
+  CHECK(recorder.call_at(3) == 3);
+  const auto track = read_track(copy_of(recorder), Now::look());
+  REQUIRE(track);
+  // As it was, and from a file.
+  const auto saved = track_of(to_json(*track));
+  REQUIRE(saved);
+  for (const SeenTrack& one : {*track, *saved}) {
+    REQUIRE(one.entries.size() == 4);
+    const auto& entries = one.entries;
+    // Nothing is known of when it ended, but that it was not before its launch.
+    CHECK(entries[0].end_ns > entries[3].begin_ns);
+    CHECK(std::abs(entries[0].end_after_ns - entries[0].begin_ns) < 100'000);
+    CHECK(std::abs(entries[1].end_after_ns - entries[3].begin_ns) < 1'000'000);
+    CHECK(entries[1].end_after_ns < entries[1].end_ns);
+    CHECK(entries[1].state.awaited == 2);
+    CHECK(entries[1].reached_ns == 0);
+    CHECK(entries[2].running());
+    CHECK(entries[2].end_ns == 0);
+    CHECK(std::abs(entries[2].reached_ns - entries[3].begin_ns) < 1'000'000);
+    CHECK(to_string(entries[2].state.at) == "begun on the device");
+    CHECK(entries[3].reached_ns == 0);
+    CHECK(entries[3].end_after_ns == 0);
+  }
 }
 
 TEST_CASE("more plans than have names leave the others without one") {

@@ -142,6 +142,53 @@ TEST_CASE("a rank that launches too few calls of devices is blamed") {
   }
 }
 
+TEST_CASE("a device that says for which rank it waits is followed, since it was seen to wait") {
+  const auto waits = [](std::uint64_t number, int awaited, std::int64_t reached_ns) {
+    Seen seen = call(number, 80 * kSecond, awaited);
+    seen.state.at = At::kBegun;
+    seen.reached_ns = reached_ns;
+    return seen;
+  };
+  const auto launched = [](std::uint64_t number, At at, bool ended) {
+    Seen seen = call(number, 80 * kSecond, -1, ended);
+    seen.state.at = at;
+    return seen;
+  };
+  Job job(3);
+  // Rank 2 has launched fewer calls than rank 0 waits in, but rank 0 waits for rank 1.
+  job.add(0, {waits(7, 1, 94 * kSecond), launched(8, At::kLaunched, false)});
+  SECTION("to the end of the chain") {
+    job.add(1, {waits(7, 2, 97 * kSecond)});
+    job.add(2, {launched(6, At::kBegun, true)});
+    const CommStatus status = job.status();
+    CHECK(status.blame == "rank 2 has not made call 7 (barrier)");
+    CHECK(status.chain == std::vector{0, 1, 2});
+    CHECK(status.waited_ns == 6 * kSecond);
+  }
+  SECTION("to one whose call stands behind other work") {
+    job.add(1, {launched(7, At::kOnDevice, false)});
+    job.add(2, {launched(7, At::kLaunched, true)});
+    CHECK(job.status().blame == "rank 1 is in call 7 (barrier)");
+  }
+  SECTION("also through a message that is before the call") {
+    Seen to_nobody = waits(5, -1, 0), message = waits(6, 2, 98 * kSecond);
+    for (Seen* one : {&to_nobody, &message}) {
+      one->call = 0;
+      one->what = exec::flight::kMessage | exec::flight::kSends;
+    }
+    to_nobody.state.at = At::kLaunched;  // It shares the launch of the other one.
+    message.what |= 2;                   // To rank 2.
+    job.add(1, {to_nobody, message, launched(7, At::kLaunched, false)});
+    job.add(2, {launched(7, At::kOnDevice, true)});
+    const CommStatus status = job.status();
+    CHECK(status.chain == std::vector{0, 1, 2});
+    CHECK(!status.by_rank.at(1).in_call);
+    CHECK(status.by_rank.at(1).message->number == 6);
+    CHECK(status.by_rank.at(1).since_ns == 98 * kSecond);
+  }
+  CHECK(job.status().by_rank.at(0).awaited == 1);
+}
+
 TEST_CASE("a rank of another host is not said to have ended") {
   Job job(3);
   job.add(0, {call(7, 90 * kSecond, 2)}).track.local_ranks = 2;
