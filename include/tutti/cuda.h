@@ -76,12 +76,13 @@ TUTTI_API tutti_result_t tutti_device_comm_abort(tutti_device_comm_t comm, const
 
 /* After a failure, as tutti_comm_health and so on. tutti_device_comm_health says what
  * tutti_device_comm_check does, and which rank has died though no call waits for it.
+ * tutti_device_comm_shrink: `completed` counts neither replays of graphs nor the vector variants.
  * tutti_device_comm_grow: new ranks call tutti_device_comm_init_rank. */
 TUTTI_API tutti_result_t tutti_device_comm_health(tutti_device_comm_t comm);
 TUTTI_API tutti_result_t tutti_device_comm_revoke(tutti_device_comm_t comm, const char* reason);
 TUTTI_API tutti_result_t tutti_device_comm_shrink(tutti_device_comm_t comm, const int* excluded,
                                                   int excluded_count, tutti_device_comm_t* shrunk,
-                                                  int* members);
+                                                  int* members, uint64_t* completed);
 TUTTI_API tutti_result_t tutti_device_comm_agree(tutti_device_comm_t comm, uint64_t* flags);
 TUTTI_API tutti_result_t tutti_device_comm_grow(tutti_device_comm_t comm,
                                                 const tutti_unique_id_t* id, int rank_count,

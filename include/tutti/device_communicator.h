@@ -266,6 +266,11 @@ class TUTTI_API DeviceCommunicator {
 struct DeviceShrunk {
   DeviceCommunicator communicator;
   std::vector<Rank> members;  // By rank in `communicator`, the rank before.
+  /// As Shrunk::completed: collectives of the communicator before that every member completed on
+  /// its device, counting those with elements that `call` put onto streams. Neither replays of
+  /// graphs nor the vector variants count, which are messages here. A member may have completed
+  /// more, also of these: calls that still run, or calls by copy engines before a failure.
+  std::uint64_t completed = 0;
 };
 
 }  // namespace tutti

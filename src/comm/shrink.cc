@@ -36,8 +36,8 @@ Result<std::uint64_t> fewest_completed(const Recovery::Attempt& attempt, std::ui
 }
 
 Status shrink_to(const Communicator::State& whole, const Recovery::Attempt& attempt,
-                 const TakeShrunk& take, ShrunkRanks& made) {
-  TUTTI_TRY(const std::uint64_t completed, fewest_completed(attempt, whole.executor->completed()));
+                 std::uint64_t mine, const TakeShrunk& take, ShrunkRanks& made) {
+  TUTTI_TRY(const std::uint64_t completed, fewest_completed(attempt, mine));
   const std::vector<int> ranks(attempt.members.begin(), attempt.members.end());
   const Settings settings = settings_of_part(whole.settings, ranks);
   TUTTI_TRY(auto state, make_state({attempt.me, static_cast<int>(ranks.size()), settings,
@@ -67,16 +67,18 @@ Status may_recover(const Communicator::State& state, std::string_view function) 
 }
 
 Result<ShrunkRanks> shrink(Communicator::State& whole, Recovery::Options options,
+                           const std::function<std::uint64_t()>& completed,
                            const TakeShrunk& take) {
   TUTTI_RETURN_IF_ERROR(may_recover(whole, "shrink"));
   TUTTI_RETURN_IF_ERROR(check_excluded(whole, options.excluded));
   Progress::instance().drain(*whole.queue);
   options.operation = Recovery::Operation::kShrink;
   options.limit = whole.settings.timeout;
+  const std::uint64_t mine = completed();
   ShrunkRanks made;
   TUTTI_RETURN_IF_ERROR(Recovery(*whole.executor, whole.recovery, std::move(options))
                             .run([&](const Recovery::Attempt& attempt) {
-                              return shrink_to(whole, attempt, take, made);
+                              return shrink_to(whole, attempt, mine, take, made);
                             }));
   return made;
 }
@@ -104,11 +106,13 @@ Result<Shrunk> Communicator::shrink(std::span<const Rank> excluded) {
   TUTTI_RETURN_IF_ERROR(usable("shrink"));
   return state_->guarded("shrink", [&]() -> Result<Shrunk> {
     std::unique_ptr<State> made;
-    auto ranks = tutti::shrink(*state_, {.excluded = excluded}, [&](std::unique_ptr<State> taken) {
+    const auto take = [&](std::unique_ptr<State> taken) {
       give_up(made.get());
       made = std::move(taken);
       return ok();
-    });
+    };
+    auto ranks = tutti::shrink(
+        *state_, {.excluded = excluded}, [&] { return state_->executor->completed(); }, take);
     if (!ranks) {
       give_up(made.get());
       return std::move(ranks.error());

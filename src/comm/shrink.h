@@ -20,9 +20,10 @@ struct ShrunkRanks {
 /// ranks try once more without those that are lost; else all get the error.
 using TakeShrunk = std::function<Status(std::unique_ptr<Communicator::State>)>;
 
-/// As Communicator::shrink. `options`: number, excluded ranks and stop count. Collective.
+/// As Communicator::shrink. `options`: number, excluded ranks and stop count. `completed` says how
+/// many calls this rank has completed, once none is under way. Collective.
 Result<ShrunkRanks> shrink(Communicator::State& whole, Recovery::Options options,
-                           const TakeShrunk& take);
+                           const std::function<std::uint64_t()>& completed, const TakeShrunk& take);
 
 /// Why this thread can't recover now: it has a group open, or is the progress thread.
 Status may_recover(const Communicator::State& state, std::string_view function);

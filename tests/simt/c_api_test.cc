@@ -338,14 +338,15 @@ std::string change_ranks(tutti_device_comm_t comm, int rank, const tutti_unique_
   const int excluded = 0, device = rank == 0 ? 0 : 1;
   tutti_device_comm_t less = nullptr, grown = nullptr;
   std::array<int, kRanks> members{-1, -1, -1};
-  std::uint64_t flags = 8U | 1U << rank;
+  std::uint64_t flags = 8U | 1U << rank, completed = 99;
   tutti_result_t result = tutti_device_comm_agree(comm, &flags);
   if (result == TUTTI_OK && flags != 8) return "other flags";
   if (result == TUTTI_OK && rank == 0)
     result = tutti_device_comm_init_rank(&grown, &id, 2, 3, device);
   if (result == TUTTI_OK && rank != 0) {
-    result = tutti_device_comm_shrink(comm, &excluded, 1, &less, members.data());
+    result = tutti_device_comm_shrink(comm, &excluded, 1, &less, members.data(), &completed);
     if (result == TUTTI_OK && members != std::array{1, 2, -1}) return "other members";
+    if (result == TUTTI_OK && completed != 2) return "completed " + std::to_string(completed);
     if (result == TUTTI_OK) result = tutti_device_comm_health(less);
     if (result == TUTTI_OK) result = tutti_device_comm_grow(less, &id, 3, &grown);
   }
@@ -357,8 +358,24 @@ std::string change_ranks(tutti_device_comm_t comm, int rank, const tutti_unique_
   return wrong;
 }
 
+/// Each rank puts an all-reduce on its stream, and waits for it.
+void sum_up(const Ranks& ranks) {
+  std::vector<exec::CudaMemory> memory;
+  REQUIRE(tutti_group_start() == TUTTI_OK);
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    auto one = exec::CudaMemory::allocate(rank == 0 ? 0 : 1, kCount * sizeof(float));
+    REQUIRE(one);
+    float* const data = reinterpret_cast<float*>(memory.emplace_back(std::move(*one)).data());
+    CHECK(tutti_all_reduce_on_stream(ranks.comms[rank], data, data, kCount, kType, TUTTI_SUM,
+                                     ranks.streams[rank]) == TUTTI_OK);
+  }
+  REQUIRE(tutti_group_end() == TUTTI_OK);
+  for (cudaStream_t stream : ranks.streams) CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+}
+
 TEST_CASE("ranks of devices are left out, come back, and are revoked") {
   const Ranks ranks;
+  for (int call = 0; call < 2; ++call) sum_up(ranks);
   tutti_unique_id_t id;
   REQUIRE(tutti_get_unique_id(&id) == TUTTI_OK);
   std::array<std::string, kRanks> wrong;
@@ -375,7 +392,7 @@ TEST_CASE("ranks of devices are left out, come back, and are revoked") {
   unsetenv("TUTTI_SLOT_BYTES");
   CHECK(wrong == std::array<std::string, kRanks>{});
   tutti_device_comm_t made = ranks.comms[0];
-  CHECK(tutti_device_comm_shrink(ranks.comms[0], nullptr, 1, &made, nullptr) ==
+  CHECK(tutti_device_comm_shrink(ranks.comms[0], nullptr, 1, &made, nullptr, nullptr) ==
         TUTTI_INVALID_ARGUMENT);
   CHECK(made == nullptr);
   CHECK(tutti_device_comm_grow(ranks.comms[0], nullptr, 3, &made) == TUTTI_INVALID_ARGUMENT);

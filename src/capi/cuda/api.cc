@@ -115,9 +115,11 @@ tutti_result_t tutti_device_comm_revoke(tutti_device_comm_t comm, const char* re
 
 tutti_result_t tutti_device_comm_shrink(tutti_device_comm_t comm, const int* excluded,
                                         int excluded_count, tutti_device_comm_t* shrunk,
-                                        int* members) {
-  return shrink(__func__, comm, {excluded, excluded_count, members}, shrunk,
-                [](const DeviceShrunk&) {});
+                                        int* members, uint64_t* completed) {
+  const auto note = [completed](const DeviceShrunk& made) {
+    if (completed != nullptr) *completed = made.completed;
+  };
+  return shrink(__func__, comm, {excluded, excluded_count, members}, shrunk, note);
 }
 
 tutti_result_t tutti_device_comm_agree(tutti_device_comm_t comm, uint64_t* flags) {

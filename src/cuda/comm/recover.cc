@@ -76,16 +76,22 @@ Result<DeviceShrunk> DeviceCommunicator::shrink(std::span<const Rank> excluded,
       made.emplace(DeviceCommunicator(std::move(state)));
       return ok();
     };
+    const auto completed = [&] {
+      const RelaxedCapture relaxed;
+      const exec::OnDevice on(self.device);
+      static_cast<void>(state_->health.failure());  // The record learns of it.
+      return state_->record.completed();
+    };
     auto ranks = tutti::shrink(self.host(),
                                {.excluded = excluded,
                                 .stop = how.stop,
                                 .number = next_number(state_->recoveries, std::move(list))},
-                               join);
+                               completed, join);
     if (!ranks) {
       give_up();
       return std::move(ranks.error());
     }
-    return DeviceShrunk{*std::move(made), std::move(ranks->members)};
+    return DeviceShrunk{*std::move(made), std::move(ranks->members), ranks->completed};
   });
 }
 

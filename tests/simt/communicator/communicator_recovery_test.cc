@@ -1,5 +1,6 @@
 // What ranks of devices that are left do after a failure: health, revoke, agree, shrink, grow.
 // Processes that are killed: communicator_recovery_processes_test, nccl/processes_test.
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -55,6 +56,70 @@ TEST_CASE("after a revoke all ranks agree, and shrink to all of them or to some"
           if (!less) return wrong + less.error().to_string();
           if (less->communicator.rank().value != static_cast<int>(rank) - 1) wrong += "its rank; ";
           return wrong + sum_up(less->communicator);
+        }) == "");
+}
+
+/// How many all-reduces a rank puts on its stream.
+std::string start_sums(DeviceCommunicator& comm, cudaStream_t stream, const test::DeviceCase& one,
+                       int times) {
+  std::string wrong;
+  for (int call = 0; call < times; ++call) wrong += one.start(comm, stream);
+  return wrong;
+}
+
+TEST_CASE("a shrunk communicator says how many collectives all members completed") {
+  const std::size_t count = GENERATE(100, 30000);
+  const bool aborted = GENERATE(false, true);
+  INFO(count << (aborted ? ", aborted" : ", at the deadline"));
+  Settings settings = small_settings();
+  if (!aborted) settings.timeout = std::chrono::seconds(5);
+  DeviceCluster cluster({0, 1, 2}, settings);
+  REQUIRE(cluster.complaint.empty());
+  // Rank 0 is ahead of the others, and rank 2 behind them: rank 2's third call is never made.
+  constexpr std::array kCalls{6, 5, 2};
+  CHECK(test::each(cluster, [&](std::size_t rank) {
+          DeviceCommunicator& comm = cluster.comms[rank];
+          const test::DeviceCase one(test::all_reduce_of(count, 3), rank, comm.device(), 1);
+          std::string wrong = start_sums(comm, cluster.streams[rank], one, kCalls[rank]);
+          if (rank == 2) {
+            wrong += said(comm.wait());
+            if (aborted) comm.revoke("new ranks");
+          }
+          if (!test::eventually([&] { return !comm.check(); }, std::chrono::seconds(60)))
+            return wrong + "no end";
+          wrong += said(cudaStreamSynchronize(cluster.streams[rank]));
+          auto left = comm.shrink();
+          if (!left) return wrong + left.error().to_string();
+          if (left->completed != 2) wrong += std::to_string(left->completed) + " completed; ";
+          if (left->members.size() != 3) wrong += "other members; ";
+          wrong += sum_up(left->communicator);
+          // The new one counts anew; all that is on streams counts where nothing has failed.
+          auto again = left->communicator.shrink();
+          if (!again) return wrong + again.error().to_string();
+          if (again->completed != 1) wrong += std::to_string(again->completed) + " later; ";
+          return wrong;
+        }) == "");
+}
+
+TEST_CASE("calls that still run when ranks shrink are not counted as completed") {
+  DeviceCluster cluster({0, 1});
+  REQUIRE(cluster.complaint.empty());
+  std::barrier<> shrunk(2);
+  CHECK(test::each(cluster, [&](std::size_t rank) {
+          DeviceCommunicator& comm = cluster.comms[rank];
+          const test::DeviceCase one(test::all_reduce_of(3000, 2), rank, comm.device(), 1);
+          cudaStream_t stream = cluster.streams[rank];
+          std::string wrong = start_sums(comm, stream, one, rank == 0 ? 3 : 2);
+          if (rank == 1) wrong += said(comm.wait());
+          auto left = comm.shrink();  // Rank 0's third call waits for rank 1's.
+          if (!left) return wrong + left.error().to_string();
+          if (left->completed > 2) wrong += std::to_string(left->completed) + " completed; ";
+          shrunk.arrive_and_wait();
+          if (rank == 1) wrong += start_sums(comm, stream, one, 1);
+          wrong += one.finish(comm, stream);
+          auto all = comm.shrink();
+          if (!all) return wrong + all.error().to_string();
+          return all->completed == 3 ? wrong : std::to_string(all->completed) + " completed";
         }) == "");
 }
 
