@@ -123,6 +123,14 @@ class TorchBackend : public LikeGloo {
   /// The ranks that have died or don't come, ascending: the same on all that call it, which are all
   /// that are left. With those in `exclude`, which do not call it, alike on all others.
   std::vector<int> lost_ranks(const std::vector<int>& exclude);
+  /// The collectives on CPU tensors that all members had completed when lost_ranks of this group
+  /// was called last, or shrink of the group that this one was made from; -1: neither was.
+  std::int64_t completed() const { return completed_.load(std::memory_order_relaxed); }
+  /// The bitwise and of the flags of all ranks that are left, which all call it. Waits.
+  std::uint64_t agree(std::uint64_t flags);
+  /// Why calls on CPU tensors can work no more; none: they can, or a call that another thread has
+  /// under way will say it. Never waits. Any thread.
+  std::optional<std::string> health();
   /// Ends all calls of the group on all ranks, which are to shrink. Any thread.
   void revoke(const std::string& reason);
 #ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch 2.14 and newer.
@@ -283,6 +291,7 @@ class TorchBackend : public LikeGloo {
   std::optional<Coalesced> coalesced_;  // While calls are being joined.
   std::set<std::int64_t> uuids_;        // That reconfigure was called with.
   std::atomic<std::uint64_t> number_{0};
+  std::atomic<std::int64_t> completed_{-1};  // relaxed: a number alone.
   std::atomic<std::uint64_t> monitored_{0};
   std::shared_ptr<Shared> shared_;
   const std::string handle_;

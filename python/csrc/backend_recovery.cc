@@ -57,7 +57,26 @@ std::vector<int> TorchBackend::lost_ranks(const std::vector<int>& exclude) {
   for (const int rank : exclude) excluded.push_back(Rank{rank});
   const auto shrunk = whole->shrink(excluded);
   if (!shrunk) raise("lost_ranks of group '" + shared_->group + "'", shrunk.error());
+  completed_.store(static_cast<std::int64_t>(shrunk->completed), std::memory_order_relaxed);
   return others_than(shrunk->members, size_);
+}
+
+std::uint64_t TorchBackend::agree(std::uint64_t flags) {
+  const auto whole = to_recover("agree");
+  const std::lock_guard order(issue_);
+  const auto agreed = whole->agree(flags);
+  if (!agreed) raise("agree of group '" + shared_->group + "'", agreed.error());
+  return *agreed;
+}
+
+std::optional<std::string> TorchBackend::health() {
+  const auto whole = communicator();
+  if (whole == nullptr) return no_ranks().what;
+  const std::unique_lock order(issue_, std::try_to_lock);
+  if (!order.owns_lock()) return std::nullopt;
+  const Status there = whole->health();
+  if (there) return std::nullopt;
+  return python::describe("health of group '" + shared_->group + "'", there.error());
 }
 
 TorchBackend::Ptr<c10d::Backend> TorchBackend::shrink(
@@ -104,6 +123,8 @@ TorchBackend::Ptr<c10d::Backend> TorchBackend::shrink(
   auto backend = create_apart(store_, joined.rank().value, joined.rank_count(), own);
   backend->set_members(members().prefix + "shrunk." + std::to_string(extras.number) + "/",
                        std::move(shrunk->communicator), *std::move(extras.messages));
+  backend->completed_.store(static_cast<std::int64_t>(shrunk->completed),
+                            std::memory_order_relaxed);
   return backend;
 }
 

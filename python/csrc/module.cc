@@ -123,6 +123,17 @@ PYBIND11_MODULE(_C, module) {
            "What tutti_torch.compression.wire_hook calls.")
       .def("lost_ranks", &TorchBackend::lost_ranks, py::arg("exclude"),
            py::call_guard<py::gil_scoped_release>(), "What tutti_torch.lost_ranks returns.")
+      .def(
+          "completed_calls",
+          [](const TorchBackend& backend) {
+            const std::int64_t completed = backend.completed();
+            return completed < 0 ? std::nullopt : std::optional(completed);
+          },
+          "What tutti_torch.completed_calls returns.")
+      .def("agree", &TorchBackend::agree, py::arg("flags"),
+           py::call_guard<py::gil_scoped_release>(), "What tutti_torch.agree returns.")
+      .def("health", &TorchBackend::health, py::call_guard<py::gil_scoped_release>(),
+           "What tutti_torch.health returns.")
       .def("revoke", &TorchBackend::revoke, py::arg("reason"),
            py::call_guard<py::gil_scoped_release>(), "What tutti_torch.revoke does.")
       .def("counters", &counters_of, "What tutti_torch.stats returns.");

@@ -99,6 +99,29 @@ def test_a_rank_that_is_lost_and_not_in_the_list_is_named():
     run(4, body, dies=[1, 2])
 
 
+@pytest.mark.parametrize("victim", [0, 2])
+def test_what_the_ranks_that_are_left_know(victim):
+    def body(rank, world):
+        for _ in range(5):
+            assert _sum(1) == 3
+        assert tutti_torch.health() is None and tutti_torch.completed_calls() is None
+        assert tutti_torch.agree(0b110 | rank) == 0b110
+        if rank == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while tutti_torch.health() is None:
+            time.sleep(0.01)
+        assert f"rank {victim}" in tutti_torch.health()
+        assert tutti_torch.agree(0b100 | rank) == 0b100
+        assert tutti_torch.lost_ranks() == [victim]
+        before = tutti_torch.completed_calls()
+        assert before >= 5
+        tutti_torch.shrink_group()
+        assert tutti_torch.completed_calls() == before
+        assert tutti_torch.health() is None
+        dist.barrier()  # The others have looked, too, before one leaves.
+    run(3, body, dies=[victim])
+
+
 def test_a_revoke_reaches_all_ranks():
     def body(rank, world):
         dist.barrier()

@@ -111,6 +111,27 @@ def lost_ranks(group=None, exclude=()):
     return _backend("lost_ranks", group).lost_ranks(sorted(set(exclude)))
 
 
+def health(group=None):
+    """Why calls on CPU tensors of the group can work no more, as text; None while they can, as far as
+    is known without a wait. While another thread is in a call this is None: that call will say it.
+    Not collective."""
+    return _backend("health", group).health()
+
+
+def agree(flags, group=None):
+    """The bitwise and of `flags`, 64 bits, of all ranks of the group that are left, the same on all of
+    them, which all call it: whether a step ended well everywhere, for example. Also after a failure;
+    it repairs nothing."""
+    return _backend("agree", group).agree(flags)
+
+
+def completed_calls(group=None):
+    """How many collectives on CPU tensors every rank that was left had completed: of this group when
+    `lost_ranks` was called last, or of the group before if `shrink_group` made this one. None: neither
+    was. A rank may have completed more, and has the results of that call alone."""
+    return _backend("completed_calls", group).completed_calls()
+
+
 def revoke(reason, group=None):
     """Ends what is under way in the group on all its ranks, with an error that says `revoked` and the
     reason: for a rank that has seen an error and wants the others to come to `shrink_group`."""
