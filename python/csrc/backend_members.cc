@@ -47,8 +47,10 @@ void TorchBackend::join(StoreRendezvous& rendezvous, const std::string& what) {
   auto messages = Communicator::create(rendezvous, Rank{rank_}, size_, *settings, "messages");
   if (!messages) raise(what, messages.error());
   // Rank 0's process may have torch's store, and may end after its calls. Before that, all ranks
-  // must have read the store.
-  if (const auto met = messages->barrier(); !met) raise(what, met.error());
+  // must have read the store. A rank that has passed this may go on to another reconfigure, and end
+  // what the others are still in: they have joined all the same, and their next call says so.
+  if (const auto met = messages->barrier(); !met && met.error().code != Code::kAborted)
+    raise(what, met.error());
   set_members(rendezvous.prefix(), *std::move(collectives), *std::move(messages));
 }
 
