@@ -166,6 +166,15 @@ bool odd_one_is_ahead(int rank, const CallReport& call) {
   });
 }
 
+/// Whether the rank that is blamed had stopped because a call on another communicator failed.
+bool stopped_elsewhere(const CallReport& call) {
+  if (call.peer < 0) return false;
+  const RankReport& blamed = world->reports[peer_in_whole(call)];
+  const int last = blamed.call_count - 1;
+  return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].part != call.part &&
+         blamed.calls[last].end < call.end;
+}
+
 /// Whether the error names what a fault has hit, as far as anybody can know that.
 bool blames_rightly(int rank, const CallReport& call) {
   const bool joining = &call == &world->reports[rank].join;
@@ -173,6 +182,8 @@ bool blames_rightly(int rank, const CallReport& call) {
   if (world->parameters.recovers && code == Code::kRevoked) return true;
   if (is_blamed(peer_in_whole(call)) || is_blamed(rank) || had_stopped(call)) return true;
   if (world->network_hit) return true;  // Ranks see it from different ends.
+  // An abort of the whole lets a rank leave the part as well, in which others are.
+  if (code == Code::kPeerFailed && stopped_elsewhere(call)) return true;
   // Either rank of two may be the odd one, or is the first that says so.
   if (world->parameters.odd_rank >= 0 && (code == Code::kMismatch || odd_call_is_empty()))
     return true;
@@ -186,14 +197,10 @@ bool blames_rightly(int rank, const CallReport& call) {
   return joining && (call.peer < 0 || stalled_for(0) != 0);
 }
 
-/// Whether the rank that the error blames has stopped because a call on another communicator has
-/// failed. It is alive, and a call that needs no other rank has no reason to look for dead ones.
+/// The same of a rank that is alive. A call that needs no other rank has no reason to look for dead
+/// ones.
 bool waits_for_stopped(const CallReport& call) {
-  if (static_cast<Code>(call.code) != Code::kTimeout || call.peer < 0) return false;
-  const RankReport& blamed = world->reports[peer_in_whole(call)];
-  const int last = blamed.call_count - 1;
-  return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].part != call.part &&
-         blamed.calls[last].end < call.end;
+  return static_cast<Code>(call.code) == Code::kTimeout && stopped_elsewhere(call);
 }
 
 /// Calls that a death or an abort has to end at once, and not by their deadline.
