@@ -108,8 +108,9 @@ Status Passes::forward(Strategy& strategy, const Samples& data, std::span<const 
     tapes_[u].resize(std::max(tapes_[u].size(), slices.size()));
     TUTTI_TRY(const float* parameters, strategy.parameters(u));
     TUTTI_RETURN_IF_ERROR(sum_up(u, parameters, slices, true, sum));
-    const Timed timed(compute_s_, spans_, training ? "forward" : "evaluate",
-                      network_.units()[u].name);
+    double evaluation_s = 0;  // No part of a step.
+    const Timed timed(training ? compute_s_ : evaluation_s, spans_,
+                      training ? "forward" : "evaluate", network_.units()[u].name);
     if (training && layer.sums() > 0 && !slices.empty())
       layer.update_buffers(forward_sums_[u].data(),
                            buffers_.data() + network_.units()[u].buffers_offset);
