@@ -9,11 +9,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
+
+#include "base/folder.h"
 
 namespace tutti {
 namespace {
@@ -96,16 +97,12 @@ int usable_cpus() {
 
 int numa_nodes() {
   static const int known = [] {
-    // Ranges, as in "0-3,8". The folder's entries would say the same, but where memory is short
-    // libstdc++ ends the process while it reads a folder.
-    std::istringstream ranges(first_line("/sys/devices/system/node/online"));
-    int count = 0;
-    for (std::string range; std::getline(ranges, range, ',');) {
-      int first = 0, last = 0;
-      const int read = std::sscanf(range.c_str(), "%d-%d", &first, &last);
-      if (read >= 1) count += read == 2 ? std::max(last - first, 0) + 1 : 1;
-    }
-    return std::max(count, 1);
+    const auto names = names_in("/sys/devices/system/node");
+    if (!names) return 1;
+    const auto is_node = [](const std::string& name) {
+      return name.starts_with("node") && name.find_first_not_of("0123456789", 4) == name.npos;
+    };
+    return std::max(static_cast<int>(std::ranges::count_if(*names, is_node)), 1);
   }();
   return known;
 }
