@@ -127,7 +127,7 @@ class HostExecutor {
   /// which this tells nobody; with `kDead`, a rank that has left does not count. During a call of
   /// this communicator: `idle` is false, and that call looks at the ranks.
   enum class Gone { kDead, kDeadOrLeft };
-  Status health(std::string_view function, bool idle, Gone bad = Gone::kDeadOrLeft);
+  Status health(std::string_view function, bool idle, Gone counted = Gone::kDeadOrLeft);
   /// The calls that this rank has completed.
   std::uint64_t completed() const { return completed_; }
   /// For what uses the link outside of calls (exec/recovery_board.h).

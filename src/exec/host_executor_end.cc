@@ -103,7 +103,7 @@ Status HostExecutor::look_at(std::span<const int> ranks, const std::string& wait
   return found;
 }
 
-Status HostExecutor::health(std::string_view function, bool idle, Gone bad) {
+Status HostExecutor::health(std::string_view function, bool idle, Gone counted) {
   const std::string name(function);
   if (board_.region().ending()) return watchdog_.broken_error(name);
   if (!idle) return ok();
@@ -115,7 +115,7 @@ Status HostExecutor::health(std::string_view function, bool idle, Gone bad) {
     if (rank == team().me) continue;
     const Presence there = endpoint_->presence(rank);
     if (there.state == Presence::State::kHere ||
-        (bad == Gone::kDead && there.state == Presence::State::kLeft))
+        (counted == Gone::kDead && there.state == Presence::State::kLeft))
       continue;
     found = watchdog_.with_place({Code::kPeerFailed, name + ": " + endpoint_->why_gone(rank, there),
                                   Rank{team().me}, Rank{rank}});

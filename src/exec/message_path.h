@@ -56,10 +56,11 @@ class MessagePath {
   void set_failure(Error error) noexcept { failure_ = std::move(error); }
 
  private:
-  /// What was written for a rank and has not left.
+  /// How data for one rank leave this one.
   struct Flush {
-    std::uint64_t taken = 0;                                     // RemoteLink::taken_for it,
-    std::optional<std::chrono::steady_clock::time_point> since;  // from then on.
+    std::uint64_t taken = 0;  // What RemoteLink::taken_for returned last.
+    /// When that last changed; none: no data wait to leave.
+    std::optional<std::chrono::steady_clock::time_point> since;
   };
 
   void end(const Error& failure);

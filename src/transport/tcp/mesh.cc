@@ -334,7 +334,7 @@ Result<Mesh> MeshBuilder::run() {
   TUTTI_RETURN_IF_ERROR(make_calls());
   TUTTI_RETURN_IF_ERROR(loop());
   if (joining_.connections > 1) TUTTI_RETURN_IF_ERROR(await_all());
-  Mesh made = given();
+  Mesh made = take_all();
   for (Call& call : calls_) call.candidates = {call.candidates[std::exchange(call.candidate, 0)]};
   times_ = kLater;
   joining_.exchange = nullptr;
@@ -342,7 +342,7 @@ Result<Mesh> MeshBuilder::run() {
   return made;
 }
 
-/// Takes out a connection, and leaves its place.
+/// Takes a connection out and leaves its place, to which a new one may come.
 Connection MeshBuilder::take(Connection& connection) {
   Connection taken = std::exchange(connection, {});
   connection.peer = taken.peer;
@@ -350,8 +350,7 @@ Connection MeshBuilder::take(Connection& connection) {
   return taken;
 }
 
-/// All that there are.
-Mesh MeshBuilder::given() {
+Mesh MeshBuilder::take_all() {
   Mesh made;
   made.unauthenticated = mesh_.unauthenticated;
   for (Connection& one : mesh_.connections) {
@@ -362,7 +361,7 @@ Mesh MeshBuilder::given() {
 
 Mesh MeshBuilder::reached() {
   (void)round(0);  // The other side may count on a connection whose last message has just come.
-  return given();
+  return take_all();
 }
 
 std::optional<Connection> MeshBuilder::again(int peer, int index) {

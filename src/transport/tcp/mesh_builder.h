@@ -88,7 +88,7 @@ class MeshBuilder {
   std::size_t slot(int peer, int index) const;
   void keep(int peer, int index, Fd socket);
   static Connection take(Connection& connection);
-  Mesh given();
+  Mesh take_all();
   Error missing() const;
   std::string missing_peer(int peer) const;
   std::string name(int peer) const;  // "rank 3 (node7)".

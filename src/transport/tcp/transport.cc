@@ -17,7 +17,7 @@ constexpr double kEfficiency = 0.94;  // Headers and pauses.
 
 constexpr std::size_t kMostRails = 8;  // Connections between two ranks.
 
-// A link that flaps has its carrier again by then; looks at it.
+// How long a rank waits for a link that flaps, and the pause between two looks at it.
 constexpr std::chrono::milliseconds kCarrierWait{2000}, kCarrierLook{50};
 
 struct Agreed {
