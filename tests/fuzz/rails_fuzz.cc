@@ -1,6 +1,6 @@
 // What comes over several connections to one peer (net/rails.h): frames in any order on any of
-// them, whole or with those of other rails in between, what rails say to each other, rails that
-// break and that come back, and a sink without room.
+// them, whole or with those of other rails in between, control frames, rails that break and that
+// come back, and a sink without room.
 //
 // The input (fuzz/frames.h): the first byte says how many rails there are. A frame's mark says what
 // is done: its lowest two bits name the rail, the others what comes before the frame, and whether
@@ -94,7 +94,7 @@ class Sink final : public net::FrameSink {
     return std::optional(shared_.data());
   }
   Status arrived(const net::FrameHeader& header) override {
-    require(header.kind < 0xff00, "what rails say to each other gets through");
+    require(header.kind < 0xff00, "a control frame gets through");
     if (attack_.ahead) return require(!takes_turns(header), "a frame is ahead of its turn"), ok();
     require(header.order == count, "a frame out of order, or twice");
     ++count;
@@ -122,7 +122,7 @@ class Sink final : public net::FrameSink {
   std::optional<std::uint64_t> turn_;
 };
 
-/// Renewals get words about a rail, and some of them make no sense.
+/// Renewals get messages about a rail, and some of them make no sense.
 class Again final : public net::Renewal {
  public:
   explicit Again(Attack& attack) : attack_(attack) {}
@@ -133,22 +133,23 @@ class Again final : public net::Renewal {
     return attack_.rail(rail);
   }
   void drop(std::size_t) override {}
-  std::size_t say(std::size_t rail, std::span<std::byte, kMostWordBytes> into) override {
+  std::size_t next_message(std::size_t rail,
+                           std::span<std::byte, kMostMessageBytes> into) override {
     into[0] = static_cast<std::byte>(rail);
-    return ++said_ % 3;
+    return ++sent_ % 3;
   }
-  bool hear(std::size_t rail, std::span<const std::byte> words) override {
+  bool take_message(std::size_t rail, std::span<const std::byte> bytes) override {
     const Frame& frame = attack_.arriving;
-    require(frame.header.channel == rail && words.size() == frame.header.bytes &&
-                words.size() <= kMostWordBytes,
-            "a renewal hears what was not said to it");
-    require(std::ranges::equal(frame.payload, words.first(frame.payload.size())),
-            "words have changed");
-    return words.size() > 1;
+    require(frame.header.channel == rail && bytes.size() == frame.header.bytes &&
+                bytes.size() <= kMostMessageBytes,
+            "a renewal gets a message that was not sent");
+    require(std::ranges::equal(frame.payload, bytes.first(frame.payload.size())),
+            "a message has changed");
+    return bytes.size() > 1;
   }
 
  private:
-  std::size_t said_ = 0;
+  std::size_t sent_ = 0;
   Attack& attack_;
 };
 

@@ -23,7 +23,7 @@
 #include "transport/tcp/endpoint_info.h"
 #include "transport/verbs/endpoint_info.h"
 #include "transport/verbs/record.h"
-#include "transport/verbs/renewal_words.h"
+#include "transport/verbs/renewal_message.h"
 #if __has_include("ucp/api/ucp.h")
 #include "transport/ucx/meeting.h"
 #include "transport/ucx/message.h"
@@ -75,7 +75,8 @@ std::string replicator_seed(std::size_t script) {
 std::string rails_seed(bool breaks) {
   // As rails_fuzz.cc's marks and rails.cc's own kinds.
   constexpr std::uint8_t kSend = 4, kFull = 8, kBreak = 16, kRenew = 32, kLong = 64;
-  constexpr std::uint16_t kHeard = 0xff00, kLost = 0xff01, kAgain = 0xff02, kWords = 0xff04;
+  constexpr std::uint16_t kAcknowledge = 0xff00, kLost = 0xff01, kConfirmLost = 0xff02;
+  constexpr std::uint16_t kRenewal = 0xff04;
   std::string input(1, 2);
   const std::vector<std::byte> payload(2000, std::byte{5});
   const auto add = [&](std::uint8_t mark, const net::FrameHeader& header) {
@@ -89,18 +90,18 @@ std::string rails_seed(bool breaks) {
   };
   for (const std::uint32_t order : {0U, 2U, 1U, 3U, 6U, 5U, 4U})
     frame(order, static_cast<std::uint8_t>(order % 3), order % 2 == 0 ? 40 : 1500);
-  add(kSend, {.kind = kHeard});
-  add(kSend | kLong, {.kind = kHeard});
-  add(0, {.kind = kHeard, .acked = 2});
+  add(kSend, {.kind = kAcknowledge});
+  add(kSend | kLong, {.kind = kAcknowledge});
+  add(0, {.kind = kAcknowledge, .acked = 2});
   if (breaks) {
     frame(8, 1, 40);  // It came before its turn by a rail that is lost, and comes again.
-    add(1 | kBreak, {.kind = kHeard});
+    add(1 | kBreak, {.kind = kAcknowledge});
     add(0, {.kind = kLost, .channel = 1});
-    add(0, {.kind = kAgain, .channel = 1});
-    add(2, {.bytes = 48, .kind = kWords, .channel = 1});
+    add(0, {.kind = kConfirmLost, .channel = 1});
+    add(2, {.bytes = 48, .kind = kRenewal, .channel = 1});
     frame(7, 2, 40);
     frame(8, 2, 40);
-    add(1 | kRenew, {.kind = kHeard});
+    add(1 | kRenew, {.kind = kAcknowledge});
     frame(9, 1, 1500);
   }
   frame(breaks ? 10 : 7, kFull | 2, 700);
@@ -155,37 +156,37 @@ std::string verbs_records_seed() {
   return input;
 }
 
-/// Words by which queue pairs are made anew: an ask twice and that of a later attempt, and answers.
-std::string verbs_words_seed() {
-  constexpr std::uint8_t kAsks = 32;  // As verbs_records_fuzz.cc has them.
-  constexpr std::uint16_t kWords = 0xff04;
+/// Messages by which queue pairs are made anew: a request twice, one of a later attempt, responses.
+std::string verbs_renewal_messages_seed() {
+  constexpr std::uint8_t kRequester = 32;  // As verbs_records_fuzz.cc has them.
+  constexpr std::uint16_t kRenewal = 0xff04;
   std::string input;
   std::uint32_t sequence = 0;
-  const auto add = [&](std::uint8_t how, const verbs::RenewalWords& words) {
-    constexpr std::size_t kBytes = verbs::kRenewalWordBytes;
+  const auto add = [&](std::uint8_t how, const verbs::RenewalMessage& message) {
+    constexpr std::size_t kBytes = verbs::kRenewalMessageBytes;
     std::array<std::byte, verbs::kRecordHeadBytes> head{};
     std::array<std::byte, kBytes> payload{};
-    verbs::encode({.header = {.bytes = kBytes, .kind = kWords, .sequence = sequence++}}, head);
-    verbs::encode(words, payload);
+    verbs::encode({.header = {.bytes = kBytes, .kind = kRenewal, .sequence = sequence++}}, head);
+    verbs::encode(message, payload);
     input += static_cast<char>(how);
     input += text_of(head) + text_of(payload);
   };
-  verbs::RenewalWords words{
-      .what = verbs::RenewalWords::What::kAsk,
+  verbs::RenewalMessage message{
+      .type = verbs::RenewalMessage::Type::kRequest,
       .serial = 1,
       .from = {.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 99, 0, 2},
                .mtu = IBV_MTU_1024},
       .psn = 77,
       .pairs = 2,
       .numbers = {300, 301, 0, 0}};
-  add(0, words);
-  add(1, words);
-  words.serial = 2;
-  add(0, words);
-  words.what = verbs::RenewalWords::What::kAnswer;
-  words.serial = 1;
-  add(kAsks, words);
-  add(kAsks, words);
+  add(0, message);
+  add(1, message);
+  message.serial = 2;
+  add(0, message);
+  message.type = verbs::RenewalMessage::Type::kResponse;
+  message.serial = 1;
+  add(kRequester, message);
+  add(kRequester, message);
   return input;
 }
 
@@ -318,7 +319,7 @@ std::string rails_seed_twice() {
 /// rail was lost in the middle of it. `lies`: another frame has the number of one that is coming.
 std::string rails_seed_in_parts(bool lies) {
   constexpr std::uint8_t kBreak = 16, kPart = 128;  // As rails_fuzz.cc's marks.
-  constexpr std::uint16_t kHeard = 0xff00, kLost = 0xff01, kAgain = 0xff02;
+  constexpr std::uint16_t kAcknowledge = 0xff00, kLost = 0xff01, kConfirmLost = 0xff02;
   std::string input(1, 2);
   const std::vector<std::byte> payload(40, std::byte{7});
   const auto add = [&](std::uint8_t mark, const net::FrameHeader& header) {
@@ -330,17 +331,17 @@ std::string rails_seed_in_parts(bool lies) {
   frame(kPart | 1, 2, 1);  // On the shelf.
   if (lies) {
     frame(kPart | 2, 2, 2);
-    add(1, {.kind = kHeard});
+    add(1, {.kind = kAcknowledge});
     frame(0, 0, 2);
     frame(0, 1, 2);
     return input;
   }
   frame(kPart | 0, 0, 1);
-  add(kBreak | 0, {.kind = kHeard});
+  add(kBreak | 0, {.kind = kAcknowledge});
   add(2, {.kind = kLost, .channel = 0});
-  add(2, {.kind = kAgain, .channel = 0});
+  add(2, {.kind = kConfirmLost, .channel = 0});
   frame(kPart | 2, 0, 1);
-  add(1, {.kind = kHeard});
+  add(1, {.kind = kAcknowledge});
   frame(1, 1, 2);
   frame(2, 3, 3);
   return input;
@@ -386,7 +387,7 @@ Seeds all_seeds() {
   seeds["rails/two_ways"] = rails_seed_in_parts(true);
   seeds["stream/frames"] = stream_seed();
   seeds["verbs_records/all_kinds"] = verbs_records_seed();
-  seeds["verbs_records/words"] = verbs_words_seed();
+  seeds["verbs_records/renewal_messages"] = verbs_renewal_messages_seed();
   add_endpoint_infos(seeds);
   add_exchange_tables(seeds);
   add_agent_orders(seeds);

@@ -3,10 +3,10 @@
 //
 // The input: records one after another, each a byte that says how it comes (below),
 // kRecordHeadBytes, and the payload if the head says that it is in the record. Short frames of the
-// kind kWords are what a peer says to make queue pairs anew (verbs/renewal.h), to a rank that asks
-// or to one that answers. Checked: nothing is read or written outside of the memory that the link
-// was given, no queue of the device (support/net/fake_rdma.h) runs over, a link that has failed
-// names the rank to blame, and whatever a peer says, a rank has one attempt at a time.
+// kind kRenewal are messages to make queue pairs anew (verbs/renewal.h), to a requester or to a
+// responder. Checked: nothing is read or written outside of the memory that the link was given, no
+// queue of the device (support/net/fake_rdma.h) runs over, a link that has failed names the rank to
+// blame, and whatever a peer sends, a rank has one attempt at a time.
 #include <arpa/inet.h>
 
 #include "fuzz/frames.h"
@@ -20,8 +20,8 @@ using namespace tutti::fuzz;
 using test::FakeRdma;
 
 // How a record comes: the lowest bit names the queue pair.
-constexpr std::uint8_t kOutOfTurn = 2, kFull = 4, kSend = 8, kSendLong = 16, kAsks = 32;
-constexpr std::uint16_t kWords = 0xff04;  // As net/rails.cc has it.
+constexpr std::uint8_t kOutOfTurn = 2, kFull = 4, kSend = 8, kSendLong = 16, kRequester = 32;
+constexpr std::uint16_t kRenewal = 0xff04;  // As net/rails.cc has it.
 constexpr std::size_t kPairs = 2;
 constexpr std::uint32_t kDepth = 16;
 constexpr std::size_t kMemoryBytes = 8192;
@@ -47,7 +47,7 @@ class Sink final : public net::FrameSink {
   explicit Sink(std::span<std::byte> place_in) : place_in_(place_in) {}
   Result<std::optional<std::byte*>> place(const net::FrameHeader& header) override {
     if (full) return std::optional<std::byte*>{};
-    if (header.bytes <= verbs::kShortBytes && (header.kind % 2 == 1 || header.kind == kWords))
+    if (header.bytes <= verbs::kShortBytes && (header.kind % 2 == 1 || header.kind == kRenewal))
       return std::optional(short_.data());
     if (header.position > place_in_.size() || place_in_.size() - header.position < header.bytes)
       return Error{Code::kPeerFailed, "nothing is there", Rank{0}, Rank{1}};
@@ -55,13 +55,13 @@ class Sink final : public net::FrameSink {
   }
   Status arrived(const net::FrameHeader& header) override {
     require(header.sequence == count++, "a frame out of order, or twice");
-    if (header.kind == kWords && header.bytes <= net::Renewal::kMostWordBytes)
-      hear(std::span(short_).first(header.bytes));
+    if (header.kind == kRenewal && header.bytes <= net::Renewal::kMostMessageBytes)
+      take_message(std::span(short_).first(header.bytes));
     return ok();
   }
   bool full = false;
   std::uint32_t count = 0;
-  std::function<void(std::span<const std::byte>)> hear;  // Words of short frames.
+  std::function<void(std::span<const std::byte>)> take_message;  // Those in short frames.
 
  private:
   std::span<std::byte> place_in_;
@@ -109,7 +109,7 @@ struct Attacker {
     }
   }
   /// Tells the link that a record has come by that queue pair.
-  void say(std::size_t pair, bool out_of_turn) {
+  void send(std::size_t pair, bool out_of_turn) {
     ibv_send_wr request{}, *bad = nullptr;
     request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     request.send_flags = IBV_SEND_SIGNALED;
@@ -155,11 +155,11 @@ struct Lost {
   std::unique_ptr<net::Carrier> taken;
   std::unique_ptr<verbs::Renewal> renewal;
 
-  Lost(verbs::Device& device, verbs::LinkParts parts, bool asks)
+  Lost(verbs::Device& device, verbs::LinkParts parts, bool is_requester)
       : in(device, kPairs * kDepth * verbs::kRecordBytes),
         out(device, kPairs * kDepth * verbs::kRecordBytes) {
-    parts.index = asks ? 1 : 2;
-    parts.me = asks ? 0 : 2;
+    parts.index = is_requester ? 1 : 2;
+    parts.me = is_requester ? 0 : 2;
     parts.in = in.local();
     parts.out = out.local();
     std::vector<verbs::Pair> pairs;
@@ -177,12 +177,12 @@ struct Lost {
       made->abandon();
       taken = std::move(made);
     }
-    std::array<std::byte, net::Renewal::kMostWordBytes> words{};
-    const std::size_t bytes = renewal->say(0, words);
+    std::array<std::byte, net::Renewal::kMostMessageBytes> message{};
+    const std::size_t bytes = renewal->next_message(0, message);
     if (bytes == 0) return;
     const auto parsed =
-        verbs::parse_renewal_words(std::span(words).first(bytes), kPairs, verbs::kRoce);
-    require(parsed.has_value(), "it says what its peer would refuse");
+        verbs::parse_renewal_message(std::span(message).first(bytes), kPairs, verbs::kRoce);
+    require(parsed.has_value(), "it sends what its peer would refuse");
   }
 };
 
@@ -192,7 +192,7 @@ struct Victim {
   Known in{*device, kPairs* kDepth* verbs::kRecordBytes};
   Known out{*device, kPairs* kDepth* verbs::kRecordBytes};
   std::unique_ptr<verbs::Link> link;
-  std::unique_ptr<Lost> asks, answers;
+  std::unique_ptr<Lost> requester, responder;
 
   explicit Victim(Attacker& attacker) {
     std::vector<verbs::Pair> pairs;
@@ -204,8 +204,8 @@ struct Victim {
     const auto parts = parts_of(near, replica, in, out, attacker.memory.remote());
     link = std::make_unique<verbs::Link>(*device, parts, std::move(pairs));
     require(bool(link->begin()), "it does not begin");
-    asks = std::make_unique<Lost>(*device, parts, true);
-    answers = std::make_unique<Lost>(*device, parts, false);
+    requester = std::make_unique<Lost>(*device, parts, true);
+    responder = std::make_unique<Lost>(*device, parts, false);
   }
   /// The place of the next record.
   std::span<std::byte> record(std::size_t pair, std::uint32_t count) {
@@ -236,11 +236,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Victim victim(attacker);
   const int made = FakeRdma::the().open_count();
   Sink sink(victim.near.memory);
-  bool asks = false;
-  sink.hear = [&](std::span<const std::byte> words) {
-    Lost& lost = asks ? *victim.asks : *victim.answers;
+  bool to_requester = false;
+  sink.take_message = [&](std::span<const std::byte> message) {
+    Lost& lost = to_requester ? *victim.requester : *victim.responder;
     lost.tick();
-    (void)lost.renewal->hear(0, words);
+    (void)lost.renewal->take_message(0, message);
     for (int ticks = 0; ticks < 3; ++ticks) lost.tick();
   };
   auto rest = std::as_bytes(std::span(data, size));
@@ -248,13 +248,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   while (rest.size() >= 1 + verbs::kRecordHeadBytes && sound) {
     const auto how = static_cast<std::uint8_t>(rest[0]);
     const std::size_t pair = how % kPairs;
-    asks = (how & kAsks) != 0;
+    to_requester = (how & kRequester) != 0;
     rest = rest.subspan(1);
     const auto bytes =
         rest.first(std::min(rest.size(), verbs::kRecordHeadBytes + payload_bytes(rest)));
     rest = rest.subspan(bytes.size());
     std::ranges::copy(bytes, victim.record(pair, attacker.count[pair]).begin());
-    attacker.say(pair, (how & kOutOfTurn) != 0);
+    attacker.send(pair, (how & kOutOfTurn) != 0);
     if ((how & (kSend | kSendLong)) != 0) victim.send((how & kSendLong) != 0);
     sink.full = (how & kFull) != 0;
     for (int looks = 0; looks < 6 && sound; ++looks) {

@@ -12,9 +12,10 @@
 namespace tutti::net {
 namespace {
 
-// Kinds of frames between rails themselves, which have no order. Other kinds are far below.
-enum Kind : std::uint16_t { kHeard = 0xff00, kLost, kAgain, kAhead, kWords };
-constexpr bool is_own(const FrameHeader& header) { return header.kind >= kHeard; }
+// Kinds of control frames, which rails send to each other and which have no order. Other kinds are
+// far below.
+enum Kind : std::uint16_t { kAcknowledge = 0xff00, kLost, kConfirmLost, kAhead, kRenewal };
+constexpr bool is_own(const FrameHeader& header) { return header.kind >= kAcknowledge; }
 
 /// The frame that has come ahead: its kind is this one's channel.
 FrameHeader frame_in(FrameHeader ahead) {
@@ -24,7 +25,7 @@ FrameHeader frame_in(FrameHeader ahead) {
 
 // So many frames that nothing has gone back for are worth one. Well below what a sender keeps.
 constexpr std::uint32_t kWorthAdvertising = Carrier::kMostQueued / 4;
-// Frames of a rail that are left for what rails say to each other.
+// Frames of a rail that are left for control frames.
 constexpr std::size_t kLeftFree = Carrier::kMostQueued / 4;
 // Every how many looks one of the rails besides the first is looked at, if nothing came there.
 constexpr std::size_t kLooksPerTurn = 4;
@@ -41,7 +42,7 @@ Rails::Rails(std::vector<std::unique_ptr<Carrier>> carriers, std::size_t spread_
       early_(kMostQueued) {
   TUTTI_CHECK(first < carriers.size());
   for (auto& carrier : carriers) rails_.push_back({std::move(carrier), {}, 0, false});
-  if (renewal_ != nullptr) words_.resize(rails_.size());
+  if (renewal_ != nullptr) messages_.resize(rails_.size());
   // Not initialised: pages that are never needed take no memory.
   if (rails_.size() > 1)
     shelf_ = std::make_unique_for_overwrite<std::byte[]>(kMostQueued * kKeptBytes);
@@ -80,7 +81,7 @@ void Rails::send_ahead(const FrameHeader& header, Piece payload) {
   give_ahead();
 }
 
-/// Nothing to do while nothing waits, or if the rail is full: then it moves, and answers come.
+/// Nothing to do while nothing waits, or if the rail is full: it moves, and confirmations come.
 void Rails::give_ahead() {
   Rail& to = rails_[first_];
   if (!ahead_ || unsettled_ == 0 || to.carrier->pending() >= kMostQueued) return;
@@ -100,8 +101,8 @@ std::uint32_t Rails::advertise() {
 void Rails::give(Kept& frame, std::size_t rail) {
   Rail& to = rails_[rail];
   frame.rail = rail;
-  // Besides what is kept, a rail may have frames that were heard over another one meanwhile. And
-  // what was sent before goes before: where it belongs may have to be free first.
+  // Besides what is kept, a rail may have frames that were acknowledged over another one
+  // meanwhile. And what was sent before goes before: where it belongs may have to be free first.
   frame.waits = any_waits_ || unsettled_ != 0 || to.carrier->pending() >= kMostQueued - kLeftFree;
   any_waits_ = frame.waits;
   if (frame.waits) return;
@@ -118,11 +119,11 @@ void Rails::give_waiting() {
   }
 }
 
-/// `about`: a rail. A rail keeps room for all that a sound peer makes us say (kLeftFree), which
-/// loses each rail once before it takes an answer.
-Status Rails::say(std::size_t rail, std::uint16_t kind, std::size_t about) {
+/// `about`: a rail. A rail keeps room for all control frames that a sound peer makes us send
+/// (kLeftFree): it loses each rail once before it takes a confirmation.
+Status Rails::send_control(std::size_t rail, std::uint16_t kind, std::size_t about) {
   Rail& to = rails_[rail];
-  if (to.carrier->pending() >= kMostQueued) return corrupt("it takes no answers");
+  if (to.carrier->pending() >= kMostQueued) return corrupt("it takes no confirmations");
   ++to.given;
   to.carrier->send({.kind = kind,
                     .channel = static_cast<std::uint32_t>(about),
@@ -170,12 +171,12 @@ Result<bool> Rails::progress(FrameSink& sink) {
     if (inlet.refused()) return std::move(some.error());
     TUTTI_RETURN_IF_ERROR(lose(i, std::move(some.error())));
   }
-  // Somebody may wait for memory: for what is long, if there is nothing else to do or to say.
+  // Somebody may wait for memory: for what is long, if there is nothing else to do or to send.
   const bool due = expected_ - advertised_ >= kWorthAdvertising || (!moved && long_unadvertised_);
   if (due && rails_[first_].carrier->pending() == 0) {
-    TUTTI_RETURN_IF_ERROR(say(first_, kHeard, 0));
-    TUTTI_TRY(const bool said, flush());
-    moved = moved || said;
+    TUTTI_RETURN_IF_ERROR(send_control(first_, kAcknowledge, 0));
+    TUTTI_TRY(const bool sent, flush());
+    moved = moved || sent;
   }
   give_waiting();
   settle();
@@ -223,7 +224,7 @@ bool Rails::left() {
 bool Rails::delivering() {
   // A connection that was reset has nothing on its way: the next progress() looks at all of them.
   for (Rail& one : rails_) one.busy = true;
-  // Frames of a lost rail are sent again once the peer has answered.
+  // Frames of a lost rail are sent again once the peer has confirmed the loss.
   if (held() != 0 && (unsettled_ != 0 || any_waits_)) return true;
   return std::any_of(rails_.begin(), rails_.end(),
                      [](const Rail& one) { return !one.failure && one.carrier->delivering(); });
@@ -235,8 +236,8 @@ Error Rails::corrupt(std::string_view what) const {
   return {Code::kPeerFailed, fmt::format("{}: {}: the stream is corrupt", where(), what)};
 }
 
-/// A sender keeps what it does not know to be heard, so no sound one is further ahead than that;
-/// and one that has a single rail sends in order.
+/// A sender keeps what it does not know to be acknowledged, so no sound one is further ahead than
+/// that; and one that has a single rail sends in order.
 Status Rails::check_order(const FrameHeader& header) const {
   if (header.order - expected_ >= kMostQueued ||
       early_[header.order % kMostQueued].header.kind != 0)
@@ -249,17 +250,18 @@ Result<std::optional<std::byte*>> Rails::place(const FrameHeader& header, FrameS
                                                std::size_t rail) {
   if (header.kind == kAhead) {
     const FrameHeader frame = frame_in(header);
-    const bool known = header.channel != 0 && header.channel < kHeard;
+    const bool known = header.channel != 0 && header.channel < kAcknowledge;
     // Those that take turns need their order.
     if (!known || sink.takes_turns(frame)) return corrupt("such a frame does not go ahead");
     return sink.place(frame);
   }
   if (is_own(header)) {
-    if (header.kind == kWords && !words_.empty()) {
-      if (header.bytes <= Renewal::kMostWordBytes) return std::optional(words_[rail].heard.data());
-      return corrupt("words between rails are too long");
+    if (header.kind == kRenewal && !messages_.empty()) {
+      if (header.bytes <= Renewal::kMostMessageBytes)
+        return std::optional(messages_[rail].received.data());
+      return corrupt("a message between rails is too long");
     }
-    if (header.bytes != 0) return corrupt("what rails say to each other has no payload");
+    if (header.bytes != 0) return corrupt("a control frame has a payload");
     return std::optional(&nothing_);
   }
   TUTTI_RETURN_IF_ERROR(check_order(header));
@@ -297,15 +299,15 @@ Status Rails::arrived(const FrameHeader& header, FrameSink& sink, std::size_t ra
 }
 
 Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
-  if (header.kind == kHeard) return ok();
-  if (header.kind == kWords) return hear(header, rail);
+  if (header.kind == kAcknowledge) return ok();
+  if (header.kind == kRenewal) return take_renewal_message(header, rail);
   const std::size_t lost = header.channel;
-  if (header.kind > kAgain || lost >= rails_.size() || lost == rail)
+  if (header.kind > kConfirmLost || lost >= rails_.size() || lost == rail)
     return corrupt("it speaks of a connection that is none");
   Rail& about = rails_[lost];
-  if (header.position < about.times) return ok();  // Its message was answered long ago.
+  if (header.position < about.times) return ok();  // This loss was confirmed long ago.
   const bool sooner = header.position != about.times;
-  if (header.kind == kAgain) {
+  if (header.kind == kConfirmLost) {
     if (!about.failure || sooner) return corrupt("it gives up a connection that was not lost");
     send_again(lost);
     return ok();
@@ -321,23 +323,24 @@ Status Rails::take_own(const FrameHeader& header, std::size_t rail) {
     TUTTI_RETURN_IF_ERROR(lose(lost, {Code::kPeerFailed, where + ": given up by the peer"}));
   }
   forget_early(lost);
-  return say(rail, kAgain, lost);  // By the way that it came: the peer may have lost the first one.
+  // By the way that it came: the peer may have lost the first one.
+  return send_control(rail, kConfirmLost, lost);
 }
 
-/// Words about a rail, which came over another one.
-Status Rails::hear(const FrameHeader& header, std::size_t rail) {
+/// A message about one rail comes over another one.
+Status Rails::take_renewal_message(const FrameHeader& header, std::size_t rail) {
   const std::size_t about = header.channel;
-  if (words_.empty() || about >= rails_.size() || about == rail)
+  if (messages_.empty() || about >= rails_.size() || about == rail)
     return corrupt("it makes a connection anew that is none");
   const Rail& lost = rails_[about];
   if (header.position > lost.times + std::uint64_t{1})
     return corrupt("it makes a connection anew that there never was");
-  // An attempt that is over; or one ahead of here: what the peer says of the loss in between is on
-  // its way by another rail, and it repeats its words.
+  // An attempt that is over; or one ahead of here: the peer's frame about the loss in between is on
+  // its way by another rail, and it repeats its message.
   if (header.position != lost.times) return ok();
   if (!lost.failure) return corrupt("it makes a connection anew that was not lost");
-  if (!renewal_->hear(about, std::span(words_[rail].heard).first(header.bytes)))
-    return corrupt("no renewal of a connection says that");
+  if (!renewal_->take_message(about, std::span(messages_[rail].received).first(header.bytes)))
+    return corrupt("no renewal of a connection sends such a message");
   return ok();
 }
 
@@ -357,12 +360,12 @@ Status Rails::acknowledge(std::uint32_t acked) {
   const std::uint32_t more = acked - static_cast<std::uint32_t>(acked_);
   // With several rails, an older count may come after a newer one.
   if (more > std::numeric_limits<std::uint32_t>::max() / 2) return ok();
-  if (more > held()) return corrupt("it has heard more than was said");
+  if (more > held()) return corrupt("it acknowledges more than was sent");
   // What is acknowledged may be written again. A rail that still has such a frame would read that;
   // one that is lost reads nothing any more.
   for (std::uint64_t number = released_; number < acked_ + more; ++number) {
     if (!rails_[kept(number).rail].failure && !has_left(kept(number)))
-      return corrupt("it has heard what was not sent");
+      return corrupt("it acknowledges what was not sent");
   }
   acked_ += more;
   released_ = std::max(released_, acked_);
@@ -378,9 +381,9 @@ Status Rails::lose(std::size_t rail, Error why) {
   ++unsettled_;
   if (alive() == 0) return *rails_[rail].failure;
   while (rails_[first_].failure) first_ = (first_ + 1) % rails_.size();
-  // All of them: what was said of the others may have gone the same way.
+  // All of them: the messages about the others may have gone the same way.
   for (std::size_t i = 0; i < rails_.size(); ++i) {
-    if (rails_[i].failure) TUTTI_RETURN_IF_ERROR(say(first_, kLost, i));
+    if (rails_[i].failure) TUTTI_RETURN_IF_ERROR(send_control(first_, kLost, i));
   }
   give_ahead();
   for (std::uint64_t number = acked_; number != queued_; ++number) {
@@ -430,7 +433,7 @@ void Rails::renew() {
     if (!rail.failure || !rail.settled) continue;
     auto carrier = renewal_->renew(i);
     if (carrier == nullptr) {
-      say_words(i);
+      send_renewal_message(i);
       continue;
     }
     rail = {.carrier = std::move(carrier), .failure = {}, .times = rail.times + 1};
@@ -441,30 +444,30 @@ void Rails::renew() {
 }
 
 /// One frame at a time, and only where frames of users have room as well: the next tick comes soon.
-void Rails::say_words(std::size_t about) {
-  Words& words = words_[about];
-  if (words.any) {
-    const Rail& over = rails_[words.over];
-    // An abandoned carrier, and one that was replaced, does not read the words any more.
-    const bool reads = !over.failure && over.times == words.over_times &&
-                       words.ticket >= over.given - over.carrier->pending();
+void Rails::send_renewal_message(std::size_t about) {
+  Messages& messages = messages_[about];
+  if (messages.any) {
+    const Rail& over = rails_[messages.over];
+    // An abandoned carrier, and one that was replaced, does not read the message any more.
+    const bool reads = !over.failure && over.times == messages.over_times &&
+                       messages.ticket >= over.given - over.carrier->pending();
     if (reads) return;
   }
   Rail& to = rails_[first_];
   if (to.carrier->pending() >= kMostQueued - kLeftFree) return;
-  const std::size_t bytes = renewal_->say(about, words.said);
-  words.any = bytes != 0;
+  const std::size_t bytes = renewal_->next_message(about, messages.sent);
+  messages.any = bytes != 0;
   if (bytes == 0) return;
-  TUTTI_CHECK(bytes <= words.said.size());
-  words.over = first_;
-  words.over_times = to.times;
-  words.ticket = to.given++;
+  TUTTI_CHECK(bytes <= messages.sent.size());
+  messages.over = first_;
+  messages.over_times = to.times;
+  messages.ticket = to.given++;
   to.carrier->send({.bytes = static_cast<std::uint32_t>(bytes),
-                    .kind = kWords,
+                    .kind = kRenewal,
                     .channel = static_cast<std::uint32_t>(about),
                     .position = rails_[about].times,
                     .acked = advertise()},
-                   Piece(words.said.data(), bytes));
+                   Piece(messages.sent.data(), bytes));
 }
 
 }  // namespace tutti::net

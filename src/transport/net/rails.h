@@ -5,26 +5,26 @@
 // least to send. Payloads overtake each other, but are announced (`arrived`) in the order in which
 // they were sent, which every frame says (FrameHeader::order). Every frame also says how many the
 // sender acknowledges: those that were announced without a gap. Where nothing goes back, a frame of
-// its own acknowledges them.
+// its own acknowledges them (kAcknowledge).
 //
 // Frames that the peer has not acknowledged are kept: headers and short payloads as copies, long
 // payloads and those in GPUDirect slots where they are. Their memory belongs to the link
 // (net/replicator.h): a slot is not written again before its reader has read, and so acknowledged,
 // it; a zero-copy payload is copied there when its call ends (Carrier::held). When a rail fails,
-// its carrier is abandoned, and a frame over another rail says so (kLost). The peer abandons its
-// end as well, forgets the frames that came by it and could not be announced yet, and answers with
-// its acknowledgement (kAgain). Then all unacknowledged frames of the lost rail are sent again,
-// before anything new. So no frame arrives twice. A device may write late; nothing of a lost rail
-// is written into memory that has been used again. A frame that had come in part is placed once
-// more, from its beginning. An abort does not wait for an answer that may never come (kAhead): it
-// leaves at once over the next rail, and again if that is lost as well.
+// its carrier is abandoned, and a frame over another rail reports it (kLost). The peer abandons its
+// end as well, forgets the frames that came by it and could not be announced yet, and confirms the
+// loss with its acknowledgement (kConfirmLost). Then all unacknowledged frames of the lost rail are
+// sent again, before anything new. So no frame arrives twice. A device may write late; nothing of a
+// lost rail is written into memory that has been used again. A frame that had come in part is
+// placed once more, from its beginning. An abort does not wait for a confirmation that may never
+// come (kAhead): it leaves at once over the next rail, and again if that is lost as well.
 //
-// Once both have answered, a lost rail may be taken again, if somebody makes its carrier anew
-// (Renewal). Both count how often that happened, so that frames of an earlier time are known as
-// old. One side may have it sooner, and lose it before the other side has it: then the other one
-// counts it and answers, and whatever it had begun is begun once more. A renewal that needs words
-// of the peer's renewal has them carried by a rail that lives (kWords). They are not kept and not
-// sent again, so a renewal repeats what is not answered.
+// Once both have confirmed the loss, a lost rail may be taken again, if somebody makes its carrier
+// anew (Renewal). Both count how often that happened, so that frames of an earlier time are known
+// as old. One side may have it sooner, and lose it before the other side has it: then the other one
+// counts it and confirms the loss, and whatever it had begun is begun once more. A renewal may send
+// messages to the peer's renewal over a rail that lives (kRenewal). They are not kept and not sent
+// again, so a renewal repeats a request that has no response.
 //
 // Some frames take turns in one place (FrameSink::takes_turns). One that comes before its turn
 // waits on the shelf: in its connection it would hold up the frames behind it, also the message
@@ -49,21 +49,24 @@ namespace tutti::net {
 /// Makes carriers anew that one peer's rails have lost. Never waits.
 class Renewal {
  public:
-  static constexpr std::size_t kMostWordBytes = 128;
+  static constexpr std::size_t kMostMessageBytes = 128;
 
   virtual ~Renewal() = default;
   /// Now and then, for a rail that both sides have given up: what takes its place, once it works.
   virtual std::unique_ptr<Carrier> renew(std::size_t rail) = 0;
   /// The peer has given up what renew() was to bring: all begins anew.
   virtual void drop(std::size_t rail) = 0;
-  /// After a renew() that brought nothing: what the peer's renewal is to hear of that rail. Returns
-  /// how many bytes; 0: nothing. The words may be lost.
-  virtual std::size_t say(std::size_t /*rail*/, std::span<std::byte, kMostWordBytes> /*into*/) {
+  /// After a renew() that brought nothing: the next message about that rail to the peer's renewal.
+  /// Returns how many bytes it has; 0: there is none. The message may be lost.
+  virtual std::size_t next_message(std::size_t /*rail*/,
+                                   std::span<std::byte, kMostMessageBytes> /*into*/) {
     return 0;
   }
-  /// What the peer's renewal says of a rail that both sides have given up. False: no renewal says
-  /// that.
-  virtual bool hear(std::size_t /*rail*/, std::span<const std::byte> /*words*/) { return false; }
+  /// Takes a message of the peer's renewal about a rail that both sides have given up. False: no
+  /// renewal sends such a message.
+  virtual bool take_message(std::size_t /*rail*/, std::span<const std::byte> /*bytes*/) {
+    return false;
+  }
 };
 
 /// It has more than 20 functions and 15 fields: sending, receiving and losing a rail share the
@@ -115,10 +118,10 @@ class Rails final : public Carrier {
     std::uint64_t given = 0;  // Frames.
     bool busy = false;        // Something moved there the last time.
     bool reported = false;    // People have been told of the failure.
-    bool settled = false;     // The peer has answered it.
+    bool settled = false;     // The peer has confirmed it.
     std::uint32_t times = 0;  // That it was taken again.
   };
-  /// A frame that the peer has not heard.
+  /// A frame that the peer has not acknowledged.
   struct Kept {
     FrameHeader header;
     std::array<std::byte, kKeptBytes> copy;
@@ -135,14 +138,14 @@ class Rails final : public Carrier {
     bool placed = false;   // Its payload has a place, and comes there by that rail or has come.
     bool shelved = false;  // That place is on the shelf.
   };
-  /// Words between renewals. They stay in place when a rail is replaced.
-  struct Words {
-    std::array<std::byte, Renewal::kMostWordBytes> heard;  // Being received over this rail;
-    std::array<std::byte, Renewal::kMostWordBytes> said;   // about this rail, sent
-    std::size_t over = 0;                                  // over that one
-    std::uint32_t over_times = 0;                          // in its latest life
-    std::uint64_t ticket = 0;                              // as this frame,
-    bool any = false;                                      // if there was one.
+  /// Messages between renewals. They stay in place when a rail is replaced.
+  struct Messages {
+    std::array<std::byte, Renewal::kMostMessageBytes> received;  // Over this rail;
+    std::array<std::byte, Renewal::kMostMessageBytes> sent;      // about this rail, sent
+    std::size_t over = 0;                                        // over that one
+    std::uint32_t over_times = 0;                                // in its latest life
+    std::uint64_t ticket = 0;                                    // as this frame,
+    bool any = false;                                            // if there was one.
   };
   /// Stands between a rail and the sink of frames.
   class Inlet final : public FrameSink {
@@ -174,7 +177,7 @@ class Rails final : public Carrier {
   std::uint32_t advertise();
   void give(Kept& frame, std::size_t rail);
   void give_waiting();
-  Status say(std::size_t rail, std::uint16_t kind, std::size_t about);
+  Status send_control(std::size_t rail, std::uint16_t kind, std::size_t about);
   void give_ahead();
   bool has_left(const Kept& frame) const;
   void settle();
@@ -189,14 +192,14 @@ class Rails final : public Carrier {
   Status announce(const FrameHeader& header, FrameSink& sink);
   Status acknowledge(std::uint32_t acked);
   Status take_own(const FrameHeader& header, std::size_t rail);
-  Status hear(const FrameHeader& header, std::size_t rail);
+  Status take_renewal_message(const FrameHeader& header, std::size_t rail);
   void forget_early(std::size_t rail);
   void send_again(std::size_t rail);
   /// Goes on without that rail; an error if it was the last one.
   Status lose(std::size_t rail, Error why);
   Status look_for_stuck();
   void renew();
-  void say_words(std::size_t about);
+  void send_renewal_message(std::size_t about);
   Error corrupt(std::string_view what) const;
 
   std::vector<Rail> rails_;
@@ -204,8 +207,8 @@ class Rails final : public Carrier {
   std::size_t first_;  // That short frames go by; it has not failed.
   std::size_t lost_ = 0, unsettled_ = 0;
   std::unique_ptr<Renewal> renewal_;
-  std::vector<Words> words_;  // By rail; empty without a renewal.
-  std::vector<Kept> kept_;    // By count, modulo.
+  std::vector<Messages> messages_;  // By rail; empty without a renewal.
+  std::vector<Kept> kept_;          // By count, modulo.
   std::uint64_t queued_ = 0, released_ = 0, acked_ = 0;
   bool any_waits_ = false;  // Among the kept frames.
   std::optional<std::pair<FrameHeader, Piece>> ahead_;

@@ -29,7 +29,7 @@ std::uint32_t draw_psn() {
 Renewal::Renewal(const std::vector<Rail>& rails, Taken taken, const RenewalTimes& times)
     : times_(times), taken_(std::move(taken)) {
   TUTTI_CHECK(!rails.empty());
-  asks_ = rails[0].link->parts().me < rails[0].link->parts().peer;
+  requester_ = rails[0].link->parts().me < rails[0].link->parts().peer;
   attempts_.resize(rails.size());
   for (std::size_t i = 0; i < rails.size(); ++i) {
     attempts_[i].rail = rails[i];
@@ -41,8 +41,8 @@ Renewal::Renewal(const std::vector<Rail>& rails, Taken taken, const RenewalTimes
 void Renewal::give_up(Attempt& at) {
   at.link.reset();
   at.pairs.clear();
-  at.owed = at.probed = false;
-  at.heard.reset();
+  at.unsent = at.probed = false;
+  at.received.reset();
 }
 
 void Renewal::drop(std::size_t rail) { give_up(attempts_[rail]); }
@@ -54,14 +54,14 @@ void Renewal::pause(Attempt& at, Clock::time_point now) {
     at.pause = times_.first_pause;
   at.taken = {};
   at.next = now + at.pause;
-  // The answering rank follows the other one's pauses, and only bounds how often it does.
-  if (asks_) at.pause = std::min(2 * at.pause, times_.longest_pause);
+  // The responder follows the requester's pauses, and only bounds how often it does.
+  if (requester_) at.pause = std::min(2 * at.pause, times_.longest_pause);
 }
 
 bool Renewal::may_begin(Attempt& at, Clock::time_point now) const {
   if (now < at.next) return false;
   if (at.rail.device->look_again()) return true;
-  at.next = now + times_.first_pause;  // Asking a device for its port takes it some time.
+  at.next = now + times_.first_pause;  // A device takes some time to tell its port.
   return false;
 }
 
@@ -82,7 +82,7 @@ bool Renewal::make_pairs(Attempt& at, Clock::time_point now) {
     at.pairs.push_back(*std::move(pair));
   }
   at.end = now + times_.patience;
-  at.own = {.what = asks_ ? What::kAsk : What::kAnswer,
+  at.own = {.type = requester_ ? Type::kRequest : Type::kResponse,
             .serial = at.serial,
             .from = address_of(device),
             .psn = draw_psn(),
@@ -91,10 +91,10 @@ bool Renewal::make_pairs(Attempt& at, Clock::time_point now) {
   return true;
 }
 
-/// With the queue pairs of the peer's words. False: they can't be connected.
+/// With the queue pairs of the peer's message. False: they can't be connected.
 bool Renewal::connect(Attempt& at, Clock::time_point now) {
   Device& device = *at.rail.device;
-  const RenewalWords peer = *std::exchange(at.heard, {});
+  const RenewalMessage peer = *std::exchange(at.received, {});
   LinkParts parts = at.rail.link->parts();
   parts.inline_bytes = at.inline_bytes;
   parts.where = link_name(parts.peer, parts.peer_host, device, parts.peer_device, peer.from);
@@ -123,46 +123,46 @@ bool Renewal::connect(Attempt& at, Clock::time_point now) {
   return true;
 }
 
-void Renewal::ask(Attempt& at, Clock::time_point now) {
+void Renewal::request(Attempt& at, Clock::time_point now) {
   if (at.link != nullptr) return;
   if (at.pairs.empty()) {
     if (!may_begin(at, now)) return;
     ++at.serial;
     if (!make_pairs(at, now)) return;
-    at.heard.reset();  // It answers an earlier one.
-    at.owed = true;
-    at.say_next = now + times_.repeat;
-  } else if (at.heard) {
+    at.received.reset();  // It responds to an earlier one.
+    at.unsent = true;
+    at.next_send = now + times_.repeat;
+  } else if (at.received) {
     if (connect(at, now)) at.link->greet(now);
-    at.owed = false;
-  } else if (now >= at.say_next) {
-    at.owed = true;
-    at.say_next = now + times_.repeat;
+    at.unsent = false;
+  } else if (now >= at.next_send) {
+    at.unsent = true;
+    at.next_send = now + times_.repeat;
   }
 }
 
-void Renewal::answer(Attempt& at, Clock::time_point now) {
-  if (!at.heard || (at.heard->serial == at.serial && at.link == nullptr)) {
-    at.heard.reset();  // An attempt that was given up here.
+void Renewal::respond(Attempt& at, Clock::time_point now) {
+  if (!at.received || (at.received->serial == at.serial && at.link == nullptr)) {
+    at.received.reset();  // An attempt that was given up here.
     return;
   }
-  if (at.heard->serial == at.serial) {
-    at.heard.reset();
-    at.owed = true;
+  if (at.received->serial == at.serial) {
+    at.received.reset();
+    at.unsent = true;
     return;
   }
   if (!may_begin(at, now)) return;
-  const RenewalWords peer = *at.heard;
+  const RenewalMessage peer = *at.received;
   give_up(at);
   at.serial = peer.serial;
   if (!make_pairs(at, now)) return;
-  at.heard = peer;
-  at.owed = connect(at, now);
+  at.received = peer;
+  at.unsent = connect(at, now);
 }
 
-/// Whether the link works in both directions, and the peer knows that it does or will hear of it.
+/// Whether the link works in both directions, and the peer knows that it does or will learn it.
 bool Renewal::tried(Attempt& at, Clock::time_point now) const {
-  if (asks_) return at.link->ready() && !at.link->probing();
+  if (requester_) return at.link->ready() && !at.link->probing();
   if (at.probed) {
     if (at.link->probing()) return false;
     at.link->greet(now);
@@ -199,31 +199,32 @@ std::unique_ptr<net::Carrier> Renewal::renew(std::size_t rail) {
       log::info(log::Part::kNet, "{}: tried again", failure->what);
     if (at.link->failure()) give_up(at);
   }
-  if (asks_)
-    ask(at, now);
+  if (requester_)
+    request(at, now);
   else
-    answer(at, now);
+    respond(at, now);
   if ((at.link != nullptr || !at.pairs.empty()) && now >= at.end) give_up(at);
   return nullptr;
 }
 
-std::size_t Renewal::say(std::size_t rail, std::span<std::byte, kMostWordBytes> into) {
+std::size_t Renewal::next_message(std::size_t rail, std::span<std::byte, kMostMessageBytes> into) {
   Attempt& at = attempts_[rail];
-  if (!std::exchange(at.owed, false)) return 0;
-  encode(at.own, into.first<kRenewalWordBytes>());
-  return kRenewalWordBytes;
+  if (!std::exchange(at.unsent, false)) return 0;
+  encode(at.own, into.first<kRenewalMessageBytes>());
+  return kRenewalMessageBytes;
 }
 
-bool Renewal::hear(std::size_t rail, std::span<const std::byte> words) {
+bool Renewal::take_message(std::size_t rail, std::span<const std::byte> bytes) {
   Attempt& at = attempts_[rail];
-  const auto heard =
-      parse_renewal_words(words, at.rail.link->pair_count(), at.rail.device->chosen().port.layer);
-  if (!heard || heard->what != (asks_ ? What::kAnswer : What::kAsk)) return false;
-  if (asks_) {
-    if (heard->serial > at.serial) return false;  // It was not asked.
-    if (heard->serial == at.serial && !at.pairs.empty()) at.heard = heard;
-  } else if (heard->serial >= at.serial && (!at.heard || heard->serial >= at.heard->serial)) {
-    at.heard = heard;
+  const auto message =
+      parse_renewal_message(bytes, at.rail.link->pair_count(), at.rail.device->chosen().port.layer);
+  if (!message || message->type != (requester_ ? Type::kResponse : Type::kRequest)) return false;
+  if (requester_) {
+    if (message->serial > at.serial) return false;  // There was no such request.
+    if (message->serial == at.serial && !at.pairs.empty()) at.received = message;
+  } else if (message->serial >= at.serial &&
+             (!at.received || message->serial >= at.received->serial)) {
+    at.received = message;
   }
   return true;
 }

@@ -23,7 +23,7 @@ TEST_CASE("frames keep their order over any number of rails") {
   }
 }
 
-TEST_CASE("many small frames in one direction are heard of all the same") {
+TEST_CASE("many small frames in one direction are acknowledged all the same") {
   Pair pair = connect(2);
   const auto a = rails_of(std::move(pair.ends[0]), 0), b = rails_of(std::move(pair.ends[1]), 0);
   Load many, none;
@@ -156,7 +156,7 @@ class Kinds final : public FrameSink {
   std::vector<std::byte> memory_;
 };
 
-TEST_CASE("what goes ahead does not wait until the peer has answered that a rail is lost") {
+TEST_CASE("what goes ahead does not wait until the peer has confirmed that a rail is lost") {
   const auto before = GENERATE(false, true);  // The rail is lost before, or after.
   const auto both = GENERATE(false, true);    // The next one is lost as well.
   INFO("before " << before << ", both " << both);
@@ -176,7 +176,7 @@ TEST_CASE("what goes ahead does not wait until the peer has answered that a rail
   a->send({.bytes = 100, .kind = 2}, payload);
   if (before) ahead();
   if (both) lose(1);
-  // Here nothing is heard any more, as after a call that failed.
+  // Here nothing is received any more, as after a call that failed.
   REQUIRE(a->flush());
   while (to_b.kinds.empty()) REQUIRE(b->progress(to_b));
   CHECK(to_b.kinds == std::vector{3});
@@ -201,7 +201,7 @@ TEST_CASE("frames that no rails send are refused") {
   CHECK(said({.kind = 1, .order = 5}, 2).find("a frame came twice") != std::string::npos);
   CHECK(said({.kind = 1, .order = 5}, 1, 1).find("a frame is out of order") != std::string::npos);
   CHECK(said({.kind = 1, .order = 1000}, 1).find("stream is corrupt") != std::string::npos);
-  CHECK(said({.kind = 1, .acked = 1}, 1).find("it has heard more than was said") !=
+  CHECK(said({.kind = 1, .acked = 1}, 1).find("it acknowledges more than was sent") !=
         std::string::npos);
   CHECK(said({.bytes = 8, .kind = 0xff00}, 1).find("stream is corrupt") != std::string::npos);
   CHECK(said({.kind = 0xff01, .channel = 9}, 1).find("stream is corrupt") != std::string::npos);
@@ -213,8 +213,9 @@ TEST_CASE("frames that no rails send are refused") {
   for (const std::uint32_t kind : {0U, 0xff00U, 0x10001U})
     CHECK(said({.kind = 0xff03, .channel = kind}, 1).find("does not go ahead") !=
           std::string::npos);
-  // Each asks for an answer; so many don't fit into the queue.
-  CHECK(said({.kind = 0xff01, .channel = 1}, 300).find("it takes no answers") != std::string::npos);
+  // Each one needs a confirmation; so many don't fit into the queue.
+  CHECK(said({.kind = 0xff01, .channel = 1}, 300).find("it takes no confirmations") !=
+        std::string::npos);
 }
 
 /// A connection whose peer is the test: each look takes one step, such as half of a frame.
@@ -338,7 +339,7 @@ TEST_CASE("a frame that has not left can't be acknowledged") {
     peer.rails->send({.kind = 2}, Piece());
     peer.whole(1, {.kind = 0xff00, .acked = 1});
     CHECK(peer.rails->held() == (full ? 1 : 0));
-    CHECK((peer.error.find("it has heard what was not sent: the stream is corrupt") !=
+    CHECK((peer.error.find("it acknowledges what was not sent: the stream is corrupt") !=
            std::string::npos) == full);
   }
 }

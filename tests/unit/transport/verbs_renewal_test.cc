@@ -1,5 +1,5 @@
-// How the queue pairs of a lost rail are made anew: words between ranks, and a peer that lies. What
-// two ranks do with it is in support/net/verbs_cases.h and verbs_link_test.cc.
+// How the queue pairs of a lost rail are made anew: messages between ranks, and a peer that lies.
+// What two ranks do with it is in support/net/verbs_cases.h and verbs_link_test.cc.
 #include "transport/verbs/renewal.h"
 
 #include "support/catch.h"
@@ -9,13 +9,13 @@ namespace tutti::verbs {
 namespace {
 
 using test::FakeRdma;
-using What = RenewalWords::What;
+using Type = RenewalMessage::Type;
 using namespace std::chrono_literals;
 
-using Bytes = std::array<std::byte, kRenewalWordBytes>;
+using Bytes = std::array<std::byte, kRenewalMessageBytes>;
 
-RenewalWords sound_words() {
-  return {.what = What::kAsk,
+RenewalMessage sound_message() {
+  return {.type = Type::kRequest,
           .serial = 7,
           .from = {.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 99, 0, 2},
                    .lid = 0,
@@ -25,66 +25,66 @@ RenewalWords sound_words() {
           .numbers = {300, 0xffffff, 0, 0}};
 }
 
-Bytes bytes_of(const RenewalWords& words) {
+Bytes bytes_of(const RenewalMessage& message) {
   Bytes bytes{};
-  encode(words, bytes);
+  encode(message, bytes);
   return bytes;
 }
 
-bool is_taken(const RenewalWords& words, LinkLayer layer = kRoce) {
-  return parse_renewal_words(bytes_of(words), 2, layer).has_value();
+bool is_taken(const RenewalMessage& message, LinkLayer layer = kRoce) {
+  return parse_renewal_message(bytes_of(message), 2, layer).has_value();
 }
 
-TEST_CASE("words are what was said") {
-  const RenewalWords words = sound_words();
-  const auto parsed = parse_renewal_words(bytes_of(words), 2, kRoce);
+TEST_CASE("a message is received as it was sent") {
+  const RenewalMessage message = sound_message();
+  const auto parsed = parse_renewal_message(bytes_of(message), 2, kRoce);
   REQUIRE(parsed);
-  CHECK(parsed->what == words.what);
-  CHECK(parsed->serial == words.serial);
-  CHECK(parsed->from.gid == words.from.gid);
-  CHECK(parsed->from.lid == words.from.lid);
-  CHECK(parsed->from.mtu == words.from.mtu);
-  CHECK(parsed->psn == words.psn);
-  CHECK(parsed->pairs == words.pairs);
-  CHECK(parsed->numbers == words.numbers);
+  CHECK(parsed->type == message.type);
+  CHECK(parsed->serial == message.serial);
+  CHECK(parsed->from.gid == message.from.gid);
+  CHECK(parsed->from.lid == message.from.lid);
+  CHECK(parsed->from.mtu == message.from.mtu);
+  CHECK(parsed->psn == message.psn);
+  CHECK(parsed->pairs == message.pairs);
+  CHECK(parsed->numbers == message.numbers);
 }
 
-TEST_CASE("words with any field that can't be are none") {
+TEST_CASE("a message with any field that can't be is none") {
   const auto with = [](auto change) {
-    RenewalWords words = sound_words();
-    change(words);
-    return words;
+    RenewalMessage message = sound_message();
+    change(message);
+    return message;
   };
-  REQUIRE(is_taken(sound_words()));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.what = static_cast<What>(0); })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.what = static_cast<What>(3); })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.serial = 0; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.psn = kMostPsn + 1; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.from.mtu = 0; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.from.mtu = IBV_MTU_4096 + 1; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.pairs = 1; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.pairs = 255; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.numbers[1] = 0; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.numbers[1] = kMostNumber + 1; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.numbers[2] = 5; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.from.gid = {}; })));
-  CHECK_FALSE(is_taken(with([](auto& words) { words.from.gid[0] = 0xff; })));
+  REQUIRE(is_taken(sound_message()));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.type = static_cast<Type>(0); })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.type = static_cast<Type>(3); })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.serial = 0; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.psn = kMostPsn + 1; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.from.mtu = 0; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.from.mtu = IBV_MTU_4096 + 1; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.pairs = 1; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.pairs = 255; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.numbers[1] = 0; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.numbers[1] = kMostNumber + 1; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.numbers[2] = 5; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.from.gid = {}; })));
+  CHECK_FALSE(is_taken(with([](auto& message) { message.from.gid[0] = 0xff; })));
   // InfiniBand goes by LIDs.
-  CHECK_FALSE(is_taken(sound_words(), kInfiniBand));
-  CHECK(is_taken(with([](auto& words) { words.from.lid = kMostUnicastLid; }), kInfiniBand));
+  CHECK_FALSE(is_taken(sound_message(), kInfiniBand));
+  CHECK(is_taken(with([](auto& message) { message.from.lid = kMostUnicastLid; }), kInfiniBand));
   CHECK_FALSE(
-      is_taken(with([](auto& words) { words.from.lid = kMostUnicastLid + 1; }), kInfiniBand));
+      is_taken(with([](auto& message) { message.from.lid = kMostUnicastLid + 1; }), kInfiniBand));
   // Shorter, longer, and what is zero.
-  const Bytes bytes = bytes_of(sound_words());
+  const Bytes bytes = bytes_of(sound_message());
   for (std::size_t length = 0; length < bytes.size(); ++length)
-    CHECK_FALSE(parse_renewal_words(std::span(bytes).first(length), 2, kRoce));
-  std::array<std::byte, kRenewalWordBytes + 1> longer{};
+    CHECK_FALSE(parse_renewal_message(std::span(bytes).first(length), 2, kRoce));
+  std::array<std::byte, kRenewalMessageBytes + 1> longer{};
   std::ranges::copy(bytes, longer.begin());
-  CHECK_FALSE(parse_renewal_words(longer, 2, kRoce));
+  CHECK_FALSE(parse_renewal_message(longer, 2, kRoce));
   for (const std::size_t at : {3U, 10U, 11U}) {
     Bytes other = bytes;
     other[at] = std::byte{1};
-    CHECK_FALSE(parse_renewal_words(other, 2, kRoce));
+    CHECK_FALSE(parse_renewal_message(other, 2, kRoce));
   }
 }
 
@@ -130,18 +130,22 @@ struct End {
                      .repeat = 0ms,
                      .patience = times.patience});
   }
-  /// What it says at its next look; empty: nothing.
-  std::optional<RenewalWords> say() {
+  /// The message that it sends at its next look; empty: none.
+  std::optional<RenewalMessage> send() {
     if (auto made = renewal->renew(0)) carrier = std::move(made);
-    std::array<std::byte, net::Renewal::kMostWordBytes> words{};
-    const std::size_t bytes = renewal->say(0, words);
-    auto said = parse_renewal_words(std::span(words).first(bytes), 2, kRoce);
-    CHECK(said.has_value() == (bytes != 0));
-    if (said) serial = said->serial;
-    return said;
+    std::array<std::byte, net::Renewal::kMostMessageBytes> bytes{};
+    const std::size_t count = renewal->next_message(0, bytes);
+    auto message = parse_renewal_message(std::span(bytes).first(count), 2, kRoce);
+    CHECK(message.has_value() == (count != 0));
+    if (message) serial = message->serial;
+    return message;
   }
-  bool hear(const RenewalWords& words) const { return renewal->hear(0, bytes_of(words)); }
-  bool hear(const std::optional<RenewalWords>& words) const { return words && hear(*words); }
+  bool take(const RenewalMessage& message) const {
+    return renewal->take_message(0, bytes_of(message));
+  }
+  bool take(const std::optional<RenewalMessage>& message) const {
+    return message && take(*message);
+  }
 
   static constexpr std::uint32_t kDepth = 16;
   std::unique_ptr<Device> device;
@@ -150,7 +154,7 @@ struct End {
   std::unique_ptr<Link> link;
   std::unique_ptr<net::Carrier> carrier;
   int taken = 0;
-  std::uint32_t serial = 0;  // Said last.
+  std::uint32_t serial = 0;  // Sent last.
   std::unique_ptr<Renewal> renewal;
 
  private:
@@ -182,116 +186,119 @@ struct End {
   }
 };
 
-TEST_CASE("an ask is answered each time, and one of an earlier attempt never") {
-  End asks(0, 0, 1, {}), answers(1, 1, 0, {});
-  CHECK_FALSE(answers.say());  // Nobody has asked.
-  const auto ask = asks.say();
-  REQUIRE(ask);
-  CHECK(ask->what == What::kAsk);
-  REQUIRE(answers.hear(ask));
-  const auto answer = answers.say();
-  REQUIRE(answer);
-  CHECK(answer->serial == ask->serial);
-  CHECK_FALSE(answers.say());  // Once for each ask.
-  REQUIRE(answers.hear(ask));
-  const auto again = answers.say();
+TEST_CASE("a request gets a response each time, and one of an earlier attempt never") {
+  End requester(0, 0, 1, {}), responder(1, 1, 0, {});
+  CHECK_FALSE(responder.send());  // There was no request.
+  const auto request = requester.send();
+  REQUIRE(request);
+  CHECK(request->type == Type::kRequest);
+  REQUIRE(responder.take(request));
+  const auto response = responder.send();
+  REQUIRE(response);
+  CHECK(response->serial == request->serial);
+  CHECK_FALSE(responder.send());  // Once for each request.
+  REQUIRE(responder.take(request));
+  const auto again = responder.send();
   REQUIRE(again);
-  CHECK(again->numbers == answer->numbers);  // The same queue pairs.
-  RenewalWords later = *ask;
+  CHECK(again->numbers == response->numbers);  // The same queue pairs.
+  RenewalMessage later = *request;
   later.serial += 5;
-  REQUIRE(answers.hear(later));
-  const auto other = answers.say();
+  REQUIRE(responder.take(later));
+  const auto other = responder.send();
   REQUIRE(other);
   CHECK(other->serial == later.serial);
-  CHECK(other->numbers != answer->numbers);
-  REQUIRE(answers.hear(ask));  // Late, by another rail.
-  CHECK_FALSE(answers.say());
+  CHECK(other->numbers != response->numbers);
+  REQUIRE(responder.take(request));  // Late, by another rail.
+  CHECK_FALSE(responder.send());
 }
 
-TEST_CASE("an answer counts for the attempt that asked for it, and lies are refused") {
-  End asks(0, 0, 1, {}), answers(1, 1, 0, {});
-  const auto first = asks.say();
-  REQUIRE(answers.hear(first));
-  const auto answer = answers.say();
-  REQUIRE(answer);
-  RenewalWords lie = *answer;
+TEST_CASE("a response counts for the attempt that requested it, and lies are refused") {
+  End requester(0, 0, 1, {}), responder(1, 1, 0, {});
+  const auto first = requester.send();
+  REQUIRE(responder.take(first));
+  const auto response = responder.send();
+  REQUIRE(response);
+  RenewalMessage lie = *response;
   lie.serial += 1;
-  CHECK_FALSE(asks.hear(lie));        // It was not asked yet.
-  CHECK_FALSE(asks.hear(*first));     // It is the one that asks,
-  CHECK_FALSE(answers.hear(answer));  // and the other one answers.
-  asks.renewal->drop(0);              // The attempt is over.
-  const auto second = asks.say();
+  CHECK_FALSE(requester.take(lie));       // There was no such request yet.
+  CHECK_FALSE(requester.take(*first));    // It is the requester,
+  CHECK_FALSE(responder.take(response));  // and the other one the responder.
+  requester.renewal->drop(0);             // The attempt is over.
+  const auto second = requester.send();
   REQUIRE(second);
   CHECK(second->serial == first->serial + 1);
   CHECK(second->psn != first->psn);  // But for one in 2^24 runs.
-  CHECK(asks.hear(answer));          // Late, and no lie,
+  CHECK(requester.take(response));   // Late, and no lie,
   const int open = FakeRdma::the().open_count();
-  const auto repeated = asks.say();
+  const auto repeated = requester.send();
   REQUIRE(repeated);  // but it has not connected anything.
   CHECK(repeated->serial == second->serial);
   CHECK(FakeRdma::the().open_count() == open);
 }
 
-/// Looks of both ends at each other; words of the answering one wait until `held` looks are over.
-void look(End& asks, End& answers, int looks, int held = 0) {
-  for (int look = 0; look < looks && asks.taken + answers.taken < 2; ++look) {
-    if (const auto ask = asks.say()) REQUIRE(answers.hear(*ask));
-    if (answers.taken == 0) CHECK(asks.taken == 0);  // Its greeting comes last.
-    const auto answer = answers.say();
-    if (answer && look >= held) REQUIRE(asks.hear(*answer));
+/// Looks of both ends at each other; messages of the responder wait until `held` looks are over.
+void look(End& requester, End& responder, int looks, int held = 0) {
+  for (int look = 0; look < looks && requester.taken + responder.taken < 2; ++look) {
+    if (const auto request = requester.send()) REQUIRE(responder.take(*request));
+    if (responder.taken == 0) CHECK(requester.taken == 0);  // Its greeting comes last.
+    const auto response = responder.send();
+    if (response && look >= held) REQUIRE(requester.take(*response));
   }
 }
 
 TEST_CASE("both ends take the link, and what was completed before does not end it") {
   const int held = GENERATE(0, 50);  // Nothing is sent to a queue pair that is not connected yet.
-  End asks(0, 0, 1, {}), answers(1, 1, 0, {});
-  look(asks, answers, 1000, held);
-  CHECK(asks.taken == 1);
-  CHECK(answers.taken == 1);
-  CHECK(asks.serial == 1);  // By the first attempt.
-  CHECK(asks.carrier->where() ==
+  End requester(0, 0, 1, {}), responder(1, 1, 0, {});
+  look(requester, responder, 1000, held);
+  CHECK(requester.taken == 1);
+  CHECK(responder.taken == 1);
+  CHECK(requester.serial == 1);  // By the first attempt.
+  CHECK(requester.carrier->where() ==
         "verbs: rank 1 (node7) over fake0:1, 10.99.0.1 to fake1:1 10.99.0.2");
   CHECK(FakeRdma::the().complaint() == "");
 }
 
 TEST_CASE("nothing is taken that does not carry something in both directions") {
-  const std::uint32_t cut = GENERATE(1U, 2U);  // What the one that asks sends, or the other one.
+  const std::uint32_t cut = GENERATE(1U, 2U);  // What the requester sends, or the responder.
   // Its own device says at once that it was in vain; what the other one sends is only missed.
-  End asks(0, 0, 1, {.patience = cut == 1 ? 1h : 20ms}), answers(1, 1, 0, {.patience = 20ms});
+  End requester(0, 0, 1, {.patience = cut == 1 ? 1h : 20ms}),
+      responder(1, 1, 0, {.patience = 20ms});
   FakeRdma::the().cut(true, cut);
   FakeRdma::the().stray(true);  // Devices are slow to say that it was in vain.
   const auto end = std::chrono::steady_clock::now() + 60s;
-  while (asks.serial < 10 && std::chrono::steady_clock::now() < end) look(asks, answers, 1);
-  CHECK(asks.serial == 10);
-  CHECK(asks.taken + answers.taken == 0);
+  while (requester.serial < 10 && std::chrono::steady_clock::now() < end)
+    look(requester, responder, 1);
+  CHECK(requester.serial == 10);
+  CHECK(requester.taken + responder.taken == 0);
   FakeRdma::the().cut(false);
   FakeRdma::the().stray(false);
-  while (asks.taken + answers.taken < 2 && std::chrono::steady_clock::now() < end)
-    look(asks, answers, 1);
-  CHECK(asks.taken + answers.taken == 2);
+  while (requester.taken + responder.taken < 2 && std::chrono::steady_clock::now() < end)
+    look(requester, responder, 1);
+  CHECK(requester.taken + responder.taken == 2);
 }
 
 TEST_CASE("pauses between attempts double, up to the longest one") {
   const End::Times times{.pause = 40ms, .longest_pause = 160ms};
-  End asks(0, 0, 1, times), answers(1, 1, 0, times);
+  End requester(0, 0, 1, times), responder(1, 1, 0, times);
   FakeRdma::the().cut(true, 1);
   const auto begin = std::chrono::steady_clock::now();
-  while (asks.serial < 5 && std::chrono::steady_clock::now() < begin + 60s) look(asks, answers, 1);
+  while (requester.serial < 5 && std::chrono::steady_clock::now() < begin + 60s)
+    look(requester, responder, 1);
   FakeRdma::the().cut(false);
-  CHECK(asks.serial == 5);
+  CHECK(requester.serial == 5);
   CHECK(std::chrono::steady_clock::now() - begin >= 40ms + 80ms + 160ms + 160ms);
 }
 
-TEST_CASE("nothing begins while the port is down or has no address, and a new address is said") {
-  End asks(0, 0, 1, {});
+TEST_CASE("nothing begins while the port is down or has no address, and a new address is sent") {
+  End requester(0, 0, 1, {});
   const int open = FakeRdma::the().open_count();
   FakeRdma::the().pull(1);
-  CHECK_FALSE(asks.say());
+  CHECK_FALSE(requester.send());
   FakeRdma::the().pull(0);
   auto ports = FakeRdma::ports();
   ports[0].gids.clear();
   use_ports(ports);
-  CHECK_FALSE(asks.say());
+  CHECK_FALSE(requester.send());
   CHECK(FakeRdma::the().open_count() == open);
   // The same address may be at another index, though others are there that would be as good.
   ports = FakeRdma::ports();
@@ -305,26 +312,26 @@ TEST_CASE("nothing begins while the port is down or has no address, and a new ad
   CHECK(gid_again(chosen)->index == 5);
   ports[0].gids.pop_back();
   use_ports(ports);
-  const auto ask = asks.say();
-  REQUIRE(ask);
-  CHECK(ask->from.gid == other.gid);
+  const auto request = requester.send();
+  REQUIRE(request);
+  CHECK(request->from.gid == other.gid);
   ports[0].layer = kInfiniBand;
   use_ports(ports);
   CHECK_FALSE(gid_again(chosen));
 }
 
 TEST_CASE("packets that are counted otherwise are those of another queue pair") {
-  End asks(0, 0, 1, {}), answers(1, 1, 0, {});
-  REQUIRE(answers.hear(asks.say()));
-  auto answer = answers.say();
-  REQUIRE(answer);
-  answer->psn ^= 1;
-  REQUIRE(asks.hear(*answer));
+  End requester(0, 0, 1, {}), responder(1, 1, 0, {});
+  REQUIRE(responder.take(requester.send()));
+  auto response = responder.send();
+  REQUIRE(response);
+  response->psn ^= 1;
+  REQUIRE(requester.take(*response));
   for (int look = 0; look < 200; ++look) {
-    (void)asks.say();
-    (void)answers.say();
+    (void)requester.send();
+    (void)responder.send();
   }
-  CHECK(asks.taken + answers.taken == 0);
+  CHECK(requester.taken + responder.taken == 0);
 }
 
 }  // namespace
