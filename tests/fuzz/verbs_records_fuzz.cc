@@ -10,7 +10,7 @@
 #include <arpa/inet.h>
 
 #include "fuzz/frames.h"
-#include "support/net/fake_rdma.h"
+#include "support/net/fake_link.h"
 #include "transport/verbs/renewal.h"
 
 namespace {
@@ -18,28 +18,15 @@ namespace {
 using namespace tutti;
 using namespace tutti::fuzz;
 using test::FakeRdma;
+using test::RegisteredMemory;
 
 // How a record comes: the lowest bit names the queue pair.
 constexpr std::uint8_t kOutOfTurn = 2, kFull = 4, kSend = 8, kSendLong = 16, kRequester = 32;
 constexpr std::uint16_t kRenewal = 0xff04;  // As net/rails.cc has it.
 constexpr std::size_t kPairs = 2;
 constexpr std::uint32_t kDepth = 16;
+constexpr std::size_t kRingBytes = kPairs * kDepth * verbs::kRecordBytes;
 constexpr std::size_t kMemoryBytes = 8192;
-
-/// Memory on the heap, whose end a sanitizer knows, and the device's key for it.
-struct Known {
-  Known(const verbs::Device& device, std::size_t bytes) : memory(bytes) {
-    auto enrolled = device.enroll(memory);
-    require(bool(enrolled), "the fake device refuses memory");
-    key = *std::move(enrolled);
-  }
-  verbs::LocalMemory local() { return {memory, key->lkey}; }
-  verbs::RemoteMemory remote() const {
-    return {reinterpret_cast<std::uintptr_t>(memory.data()), memory.size(), key->rkey};
-  }
-  std::vector<std::byte> memory;
-  verbs::Memory key;
-};
 
 /// Long payloads belong at their position in `place_in`, short ones in a place of their own.
 class Sink final : public net::FrameSink {
@@ -68,20 +55,6 @@ class Sink final : public net::FrameSink {
   std::array<std::byte, verbs::kShortBytes> short_{};
 };
 
-std::unique_ptr<verbs::Device> open_device(std::size_t which) {
-  const verbs::Port port = FakeRdma::ports()[which];
-  auto device = verbs::Device::open({.port = port, .gid = port.gids.front(), .near = ""}, 4096);
-  require(bool(device), "the fake device does not open");
-  return *std::move(device);
-}
-
-verbs::Pair make_pair(const verbs::Device& device) {
-  ibv_qp_cap wanted = verbs::capacity(kDepth);
-  auto pair = device.make_pair(wanted);
-  require(bool(pair), "no queue pair");
-  return *std::move(pair);
-}
-
 void join(ibv_qp& one, const ibv_qp& other) {
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
     ibv_qp_attr attributes{};
@@ -94,9 +67,9 @@ void join(ibv_qp& one, const ibv_qp& other) {
 
 /// The end of an attacker, which is a queue pair's peer.
 struct Attacker {
-  std::unique_ptr<verbs::Device> device = open_device(1);
-  Known memory{*device, kPairs* kDepth* verbs::kRecordBytes + 2 * kMemoryBytes};
-  std::array<verbs::Pair, kPairs> pairs{make_pair(*device), make_pair(*device)};
+  std::unique_ptr<verbs::Device> device = test::open_fake_device(1);
+  RegisteredMemory memory{*device, kRingBytes + 2 * kMemoryBytes};
+  std::vector<verbs::Pair> pairs = test::make_pairs(*device, kPairs, kDepth);
   std::array<std::uint32_t, kPairs> count{};
 
   /// So many records of the link find a receive posted.
@@ -123,48 +96,34 @@ struct Attacker {
 };
 
 /// Memory of the attacker's for rings, and behind it for payloads.
-verbs::LinkParts parts_of(Known& near, Known& replica, Known& in, Known& out,
-                          const verbs::RemoteMemory& there) {
-  verbs::RemoteMemory after = there;
-  after.address += kPairs * kDepth * verbs::kRecordBytes;
-  return {.me = 0,
-          .peer = 1,
-          .index = 0,
-          .where = "verbs: rank 1",
-          .peer_host = "node7",
-          .peer_device = "fake1:1",
-          .depth = kDepth,
-          .inline_bytes = 0,
-          .most_message = 1 << 20,
-          .told_bytes = 4096,
-          .near = near.local(),
-          .replica = replica.local(),
-          .peer_near = after,
-          .peer_replica = after,
-          .gpudirect = {},
-          .in = in.local(),
-          .out = out.local(),
-          .peer_in = there,
-          .patience = std::chrono::hours(1)};
+verbs::LinkParts parts_of(RegisteredMemory& near, RegisteredMemory& replica, RegisteredMemory& in,
+                          RegisteredMemory& out, const verbs::RemoteMemory& there) {
+  verbs::LinkParts parts = test::fake_link_parts(0, 1, kDepth);
+  parts.near = near.local();
+  parts.replica = replica.local();
+  parts.in = in.local();
+  parts.out = out.local();
+  parts.peer_near = parts.peer_replica = parts.peer_in = there;
+  parts.peer_near.address += kRingBytes;
+  parts.peer_replica.address += kRingBytes;
+  return parts;
 }
 
 /// A rail that both ranks have given up, and what makes it anew.
 struct Lost {
-  Known in, out;
+  RegisteredMemory in, out;
   std::unique_ptr<verbs::Link> link;
   std::unique_ptr<net::Carrier> taken;
   std::unique_ptr<verbs::Renewal> renewal;
 
   Lost(verbs::Device& device, verbs::LinkParts parts, bool is_requester)
-      : in(device, kPairs * kDepth * verbs::kRecordBytes),
-        out(device, kPairs * kDepth * verbs::kRecordBytes) {
+      : in(device, kRingBytes), out(device, kRingBytes) {
     parts.index = is_requester ? 1 : 2;
     parts.me = is_requester ? 0 : 2;
     parts.in = in.local();
     parts.out = out.local();
-    std::vector<verbs::Pair> pairs;
-    while (pairs.size() < kPairs) pairs.push_back(make_pair(device));
-    link = std::make_unique<verbs::Link>(device, std::move(parts), std::move(pairs));
+    link = std::make_unique<verbs::Link>(device, std::move(parts),
+                                         test::make_pairs(device, kPairs, kDepth));
     link->abandon();
     const std::chrono::milliseconds none{0};
     renewal = std::make_unique<verbs::Renewal>(
@@ -187,19 +146,18 @@ struct Lost {
 };
 
 struct Victim {
-  std::unique_ptr<verbs::Device> device = open_device(0);
-  Known near{*device, kMemoryBytes}, replica{*device, kMemoryBytes};
-  Known in{*device, kPairs* kDepth* verbs::kRecordBytes};
-  Known out{*device, kPairs* kDepth* verbs::kRecordBytes};
+  std::unique_ptr<verbs::Device> device = test::open_fake_device(0);
+  RegisteredMemory near{*device, kMemoryBytes}, replica{*device, kMemoryBytes};
+  RegisteredMemory in{*device, kRingBytes};
+  RegisteredMemory out{*device, kRingBytes};
   std::unique_ptr<verbs::Link> link;
   std::unique_ptr<Lost> requester, responder;
 
   explicit Victim(Attacker& attacker) {
-    std::vector<verbs::Pair> pairs;
+    std::vector<verbs::Pair> pairs = test::make_pairs(*device, kPairs, kDepth);
     for (std::size_t i = 0; i < kPairs; ++i) {
-      pairs.push_back(make_pair(*device));
-      join(*pairs.back(), *attacker.pairs[i]);
-      join(*attacker.pairs[i], *pairs.back());
+      join(*pairs[i], *attacker.pairs[i]);
+      join(*attacker.pairs[i], *pairs[i]);
     }
     const auto parts = parts_of(near, replica, in, out, attacker.memory.remote());
     link = std::make_unique<verbs::Link>(*device, parts, std::move(pairs));
@@ -228,8 +186,6 @@ std::size_t payload_bytes(std::span<const std::byte> head) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  verbs::use_library(FakeRdma::library());
-  verbs::use_ports(FakeRdma::ports());
   FakeRdma::the().seed(size);
   Attacker attacker;
   attacker.listen(kDepth);

@@ -3,7 +3,7 @@
 #include "transport/verbs/renewal.h"
 
 #include "support/catch.h"
-#include "support/net/fake_rdma.h"
+#include "support/net/fake_link.h"
 
 namespace tutti::verbs {
 namespace {
@@ -94,30 +94,13 @@ struct End {
     std::chrono::milliseconds pause{0}, longest_pause{0}, patience{1h};
   };
   End(std::size_t which, int me, int peer, const Times& times)
-      : device(open(which)), in(memory()), out(memory()), key_in(enroll(in)), key_out(enroll(out)) {
-    const auto peer_in = RemoteMemory{reinterpret_cast<std::uintptr_t>(in.data()), in.size(),
-                                      key_in->rkey};  // Nobody reads records here.
-    link = std::make_unique<Link>(*device,
-                                  LinkParts{.me = me,
-                                            .peer = peer,
-                                            .index = 0,
-                                            .where = "verbs: a lost rail",
-                                            .peer_host = "node7",
-                                            .peer_device = "fake1:1",
-                                            .depth = kDepth,
-                                            .inline_bytes = 0,
-                                            .most_message = 1 << 20,
-                                            .told_bytes = 4096,
-                                            .near = {in, key_in->lkey},
-                                            .replica = {out, key_out->lkey},
-                                            .peer_near = peer_in,
-                                            .peer_replica = peer_in,
-                                            .gpudirect = {},
-                                            .in = {in, key_in->lkey},
-                                            .out = {out, key_out->lkey},
-                                            .peer_in = peer_in,
-                                            .patience = 1h},
-                                  pairs());
+      : device(test::open_fake_device(which)), in(*device, kRingBytes), out(*device, kRingBytes) {
+    LinkParts parts = test::fake_link_parts(me, peer, kDepth);
+    parts.near = parts.in = in.local();
+    parts.replica = parts.out = out.local();
+    // Nobody reads records here.
+    parts.peer_near = parts.peer_replica = parts.peer_in = in.remote();
+    link = std::make_unique<Link>(*device, std::move(parts), test::make_pairs(*device, 2, kDepth));
     // It failed, and nobody took what the device said of it.
     REQUIRE(link->begin());
     link->give_up();
@@ -148,42 +131,14 @@ struct End {
   }
 
   static constexpr std::uint32_t kDepth = 16;
+  static constexpr std::size_t kRingBytes = 2 * kDepth * kRecordBytes;
   std::unique_ptr<Device> device;
-  std::vector<std::byte> in, out;
-  Memory key_in, key_out;
+  test::RegisteredMemory in, out;
   std::unique_ptr<Link> link;
   std::unique_ptr<net::Carrier> carrier;
   int taken = 0;
   std::uint32_t serial = 0;  // Sent last.
   std::unique_ptr<Renewal> renewal;
-
- private:
-  static std::unique_ptr<Device> open(std::size_t which) {
-    use_library(FakeRdma::library());
-    use_ports(FakeRdma::ports());
-    const Port port = FakeRdma::ports()[which];
-    auto device = Device::open({.port = port, .gid = port.gids.front(), .near = ""}, 4096);
-    REQUIRE(device);
-    return *std::move(device);
-  }
-  static std::vector<std::byte> memory() {
-    return std::vector<std::byte>(2 * kDepth * kRecordBytes);
-  }
-  Memory enroll(std::span<std::byte> bytes) const {
-    auto key = device->enroll(bytes);
-    REQUIRE(key);
-    return *std::move(key);
-  }
-  std::vector<Pair> pairs() const {
-    std::vector<Pair> made;
-    for (int i = 0; i < 2; ++i) {
-      ibv_qp_cap wanted = capacity(kDepth);
-      auto pair = device->make_pair(wanted);
-      REQUIRE(pair);
-      made.push_back(*std::move(pair));
-    }
-    return made;
-  }
 };
 
 TEST_CASE("a request gets a response each time, and one of an earlier attempt never") {
