@@ -34,19 +34,6 @@ class Attacker final : public Deaf {
   int refused_ = 0;
 };
 
-class OnePeer final : public net::Network {
- public:
-  explicit OnePeer(Frames& frames) : carrier_(frames) {}
-  net::Carrier* carrier(int rank) override { return rank == 1 ? &carrier_ : nullptr; }
-  void look(std::vector<bool>& ready) override { ready[1] = true; }
-  void sleep(std::chrono::nanoseconds) override {}
-  void wake() override {}
-  void forget(int) override {}
-
- private:
-  Attacker carrier_;
-};
-
 void check(const Status& status) {
   if (status) return;
   const Error& error = status.error();
@@ -97,9 +84,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.timeout = std::chrono::milliseconds(0);
   options.plans = plans;
   options.eager_limit_bytes = eager_limits();
+  Attacker attacker(frames);
   exec::HostExecutor executor(
-      std::make_unique<test::SlowEndpoint>(small_region(), 0, std::make_unique<OnePeer>(frames)), 0,
-      std::move(options));
+      std::make_unique<test::SlowEndpoint>(small_region(), 0,
+                                           std::make_unique<test::OnePeerNetwork>(attacker)),
+      0, std::move(options));
   for (const auto& own : calls_of(script, 0)) {
     executor.begin(own->call);
     const Status status = finish(executor, frames);

@@ -196,6 +196,20 @@ class SlowEndpoint final : public Endpoint {
   net::Replicator replicator_;
 };
 
+/// Rank 0's network, if there is one other rank. Its carrier outlives it, and always gets a look.
+class OnePeerNetwork final : public net::Network {
+ public:
+  explicit OnePeerNetwork(net::Carrier& carrier) : carrier_(carrier) {}
+  net::Carrier* carrier(int rank) override { return rank == 1 ? &carrier_ : nullptr; }
+  void look(std::vector<bool>& ready) override { ready[1] = true; }
+  void sleep(std::chrono::nanoseconds) override {}
+  void wake() override {}
+  void forget(int) override {}
+
+ private:
+  net::Carrier& carrier_;
+};
+
 /// One algorithm's plans, for ranks that are a host each.
 struct OneAlgorithm : exec::PlanSource {
   OneAlgorithm(std::string which, int ranks) : name(std::move(which)) {

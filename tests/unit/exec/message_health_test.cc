@@ -68,27 +68,17 @@ class BusyCarrier final : public net::Carrier {
   int looks_for_each_, looks_ = 0;
   std::size_t queued_ = 0;
 };
-class BusyNetwork final : public net::Network {
- public:
-  explicit BusyNetwork(int looks_for_each) : carrier_(looks_for_each) {}
-  net::Carrier* carrier(int rank) override { return rank == 0 ? nullptr : &carrier_; }
-  void look(std::vector<bool>& ready) override { std::fill(ready.begin(), ready.end(), true); }
-  void sleep(std::chrono::nanoseconds) override {}
-  void wake() override {}
-  void forget(int) override {}
-
- private:
-  BusyCarrier carrier_;
-};
 
 /// Rank 0 carries out a batch of one message.
 Status run_busy(Message message, std::chrono::milliseconds timeout, int looks_for_each) {
   HostExecutor::Options options;
   options.timeout = timeout;
   options.wait = wait_policy(2, 2, -1);
-  HostExecutor executor(std::make_unique<test::SlowEndpoint>(
-                            test::slow_region(2), 0, std::make_unique<BusyNetwork>(looks_for_each)),
-                        0, std::move(options));
+  BusyCarrier carrier(looks_for_each);
+  HostExecutor executor(
+      std::make_unique<test::SlowEndpoint>(test::slow_region(2), 0,
+                                           std::make_unique<test::OnePeerNetwork>(carrier)),
+      0, std::move(options));
   MessageBatch batch{.messages = std::span(&message, 1), .start = {}};
   auto outcome = std::async(std::launch::async, [&] { return executor.run(batch); });
   const bool ended = outcome.wait_for(20s) == std::future_status::ready;

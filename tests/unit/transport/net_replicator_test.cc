@@ -331,18 +331,6 @@ class Begun final : public net::Carrier {
  private:
   FrameSink* sink_ = nullptr;
 };
-class BegunNetwork final : public net::Network {
- public:
-  explicit BegunNetwork(Begun& carrier) : carrier_(carrier) {}
-  net::Carrier* carrier(int rank) override { return rank == 1 ? &carrier_ : nullptr; }
-  void look(std::vector<bool>& ready) override { ready[1] = true; }
-  void sleep(std::chrono::nanoseconds) override {}
-  void wake() override {}
-  void forget(int) override {}
-
- private:
-  Begun& carrier_;
-};
 /// Rank 0, which may receive into memory of its calls.
 struct Receiver {
   Receiver() { link.progress(); }
@@ -351,7 +339,7 @@ struct Receiver {
     return link.placed(1, false, 0, position);
   }
   Begun carrier;
-  SlowEndpoint endpoint{slow_region(2), 0, std::make_unique<BegunNetwork>(carrier)};
+  SlowEndpoint endpoint{slow_region(2), 0, std::make_unique<OnePeerNetwork>(carrier)};
   RemoteLink& link = *endpoint.remote_link();
 };
 
