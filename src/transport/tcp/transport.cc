@@ -74,18 +74,18 @@ Result<Agreed> agree(const Opening& opening, const Means& own) {
   return agreed;
 }
 
-/// The addresses that this rank offers. If there are none, and an interface has lost its carrier,
-/// that may be back in a moment: a link flaps, or a cable is moved.
+/// The addresses that this rank offers. If a carrier is all that is missing, it may be back in a
+/// moment: a link flaps, or a cable is moved.
 Result<ChosenAddresses> own_addresses(const Opening& opening) {
   const Deadline last{std::min(Deadline::after(kCarrierWait).at, opening.deadline.at)};
+  const AddressPreference preference{.rule = opening.net_interfaces,
+                                     .one_host = net::on_one_host(opening.peers)};
   for (;;) {
-    TUTTI_TRY(const auto facts, probe_interfaces());
-    auto chosen = choose_addresses(
-        facts, {.rule = opening.net_interfaces, .one_host = net::on_one_host(opening.peers)});
-    const bool may_come =
-        std::ranges::any_of(facts, [](const auto& one) { return one.up && !one.running; });
-    if (chosen || chosen.error().code != Code::kUnsupported || !may_come || last.passed())
-      return chosen;
+    TUTTI_TRY(auto facts, probe_interfaces());
+    auto chosen = choose_addresses(facts, preference);
+    if (chosen || last.passed()) return chosen;
+    for (InterfaceAddress& one : facts) one.running = one.running || one.up;
+    if (!choose_addresses(facts, preference)) return chosen;
     std::this_thread::sleep_for(kCarrierLook);
   }
 }
