@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti {
@@ -84,6 +85,26 @@ bool sleep_on(Doorbell& bell, Ready&& ready, std::chrono::nanoseconds longest, b
   return done;
 }
 
+/// On crowded CPUs one yield takes tens of milliseconds, and a rank that waits has to check its
+/// peers. It looks at the clock after so many yields: most waits end before that.
+inline constexpr int kYieldsPerLook = 4;
+inline constexpr std::int64_t kLongestYieldingMs = 20;
+
+/// Yields until `ready()`, `most` times, but hardly longer than kLongestYieldingMs. True if ready.
+template <class Ready>
+bool yield_until(int most, Ready&& ready) {
+  std::int64_t end = 0;
+  for (int i = 1; i <= most; ++i) {
+    sched_yield();
+    if (ready()) return true;
+    if (i % kYieldsPerLook != 0) continue;
+    const std::int64_t now = coarse_ms();
+    if (end == 0) end = now + kLongestYieldingMs;
+    if (now >= end) return false;
+  }
+  return false;
+}
+
 /// Waits until `ready()` is true. `spun()` is called once when the spins were not enough.
 /// `check_health()` is called now and then while waiting, after that; it returns false to end the
 /// wait (abort, deadline, a dead peer). True if ready. `sleep(ready, longest)` is one nap, as
@@ -96,10 +117,7 @@ bool wait_until(const WaitPolicy& policy, Ready&& ready, Spun&& spun, HealthChec
     cpu_relax();
   }
   spun();
-  for (int i = 0; i < policy.yields; ++i) {
-    sched_yield();
-    if (ready()) return true;
-  }
+  if (yield_until(policy.yields, ready)) return true;
   while (check_health()) {
     if (sleep(ready, std::chrono::milliseconds(20))) return true;
     if (ready()) return true;

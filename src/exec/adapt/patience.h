@@ -7,10 +7,10 @@
 // time. A long sleep ends that. The rank checks its peers before these yields, so that other ranks
 // and `tutti status` see in time that it waits.
 #pragma once
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
+
+#include "base/wait.h"
 
 namespace tutti::exec {
 
@@ -31,11 +31,7 @@ class Patience {
   /// Yields so often, or until `ready`. True if ready.
   template <class Ready>
   bool yield_until(Ready&& ready) const {
-    for (int i = 0; i < yields_; ++i) {
-      sched_yield();
-      if (ready()) return true;
-    }
-    return false;
+    return tutti::yield_until(yields_, ready);
   }
   /// A wait is over in which this rank slept; `slept`: from the first nap to the end of the wait.
   void slept(Span slept) {
