@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -320,11 +321,13 @@ std::optional<Error> Messages::check_health_any(std::chrono::steady_clock::time_
   if (any_.first == nullptr) return std::nullopt;
   const Message& message = *any_.first;
   bool alive = false;
+  std::optional<std::pair<int, Presence>> first_gone;
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     if (rank == me_) continue;
     const Presence there = endpoint_.presence(rank);
     const bool ended = there.state != Presence::State::kHere;
     alive = alive || !ended;
+    if (ended && !first_gone) first_gone.emplace(rank, there);
     // relaxed: it orders nothing; a later look sees what a thread has just said.
     const bool needed =
         message.needed != nullptr && message.needed[rank].load(std::memory_order_relaxed);
@@ -339,9 +342,15 @@ std::optional<Error> Messages::check_health_any(std::chrono::steady_clock::time_
     return failure(message, Code::kPeerFailed, "all other ranks have ended or left");
   const bool is_late = !message.patient && now - message.batch->start > timeout;
   if (any_.first != &message || !is_late) return std::nullopt;
-  return failure(message, Code::kTimeout,
-                 fmt::format("waited {} ms, and no rank sent; TUTTI_TIMEOUT_MS sets the limit",
-                             timeout.count()));
+  // It may be the one that was to send.
+  const std::string gone =
+      first_gone ? endpoint_.why_gone(first_gone->first, first_gone->second) + "; " : "";
+  Error error = failure(message, Code::kTimeout,
+                        fmt::format("waited {} ms, and no rank sent; {}TUTTI_TIMEOUT_MS sets the "
+                                    "limit",
+                                    timeout.count(), gone));
+  if (first_gone) error.peer = Rank{first_gone->first};
+  return error;
 }
 
 bool Messages::waits_for(int peer) const {

@@ -307,6 +307,26 @@ TEST_CASE("a message that no rank sends ends at the deadline") {
         "TUTTI_TIMEOUT_MS sets the limit");
 }
 
+TEST_CASE("a receive from any rank that took too long names a rank that is gone") {
+  Settings settings;
+  settings.timeout = 300ms;
+  auto comms = Communicator::in_process(3, settings);
+  REQUIRE(comms);
+  { const Communicator leaves = std::move((*comms)[1]); }
+  std::array<float, 10> data{};
+  Rank from;
+  auto work = (*comms)[0].start_recv_any(data.data(), data.size(), DataType::kFloat32, from);
+  REQUIRE(work);
+  const Status status = work->wait();
+  REQUIRE(!status);
+  // Behind it comes which process rank 1 is.
+  CHECK_THAT(status.error().what,
+             Catch::StartsWith("recv of 10 float32 from any rank: waited 300 ms, and no rank sent; "
+                               "rank 1 left before this call: it destroyed its communicator after "
+                               "no call at all; TUTTI_TIMEOUT_MS sets the limit"));
+  CHECK(status.error().peer == Rank{1});
+}
+
 TEST_CASE("bad messages are refused, one clear line each") {
   auto comms = Communicator::in_process(2);
   REQUIRE(comms);
