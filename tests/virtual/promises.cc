@@ -182,6 +182,8 @@ bool blames_rightly(int rank, const CallReport& call) {
   if (world->parameters.recovers && code == Code::kRevoked) return true;
   if (is_blamed(peer_in_whole(call)) || is_blamed(rank) || had_stopped(call)) return true;
   if (world->network_hit) return true;  // Ranks see it from different ends.
+  // That rank's window may be shorter than what this one asks for.
+  if (code == Code::kInvalidArgument && odd_one_is_ahead(rank, call)) return true;
   // An abort of the whole lets a rank leave the part as well, in which others are.
   if (code == Code::kPeerFailed && stopped_elsewhere(call)) return true;
   // Either rank of two may be the odd one, or is the first that says so.
