@@ -448,6 +448,7 @@ TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);
 
 /* NOLINTEND(modernize-*) */
 #include "tutti/tutti_options.h" /* IWYU pragma: export */
+#include "tutti/tutti_spans.h"   /* IWYU pragma: export */
 #include "tutti/tutti_vectors.h" /* IWYU pragma: export */
 #include "tutti/tutti_windows.h" /* IWYU pragma: export */
 #endif

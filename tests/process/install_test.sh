@@ -39,7 +39,7 @@ unversioned=$(nm -D --defined-only "$library" | awk -v is="@@TUTTI_$major_minor"
   '$2 != "A" && substr($3, length($3) - length(is) + 1) != is')
 [ -z "$unversioned" ] || { printf 'not of version TUTTI_%s:\n%s\n' "$major_minor" "$unversioned"; exit 1; }
 nm -D --defined-only "$library" | awk '{print $3}' | grep '^tutti_' | sed 's/@.*//' | sort >"$work/exported"
-sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' "$source_dir"/include/tutti/tutti{,_options,_vectors,_windows}.h |
+sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' "$source_dir"/include/tutti/tutti{,_options,_spans,_vectors,_windows}.h |
   sort -u >"$work/declared"
 diff "$work/declared" "$work/exported" ||
   { echo "left: declared in tutti.h and what it includes, right: exported by the library"; exit 1; }
@@ -65,6 +65,8 @@ cmake -S "$source_dir/tests/process/consumer" -B "$work/build" -DCMAKE_PREFIX_PA
 cmake --build "$work/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
 "$work/build/consumer_c"
 "$work/build/consumer_cc"
+TUTTI_TRACE=$work/trace.json "$work/build/consumer_c"
+grep -q '"sum of 4 ranks"' "$work/trace.json"
 
 echo "== pkg-config"
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name tutti.pc)")
@@ -92,6 +94,8 @@ if [ -e "$libdir/libtutti.a" ]; then
     if readelf -d "$program" | grep 'NEEDED.*libtutti'; then exit 1; fi
     "$program"
   done
+  TUTTI_TRACE=$work/static.json "$work/static/consumer_c"
+  grep -q '"sum of 4 ranks"' "$work/static.json"
   # A program's own names are its own: what else the archive shows is weak copies of templates.
   strangers=$(nm -gC --defined-only "$libdir/libtutti.a" | awk 'NF > 2 && $2 !~ /[VWu]/' | cut -d' ' -f3- |
     grep -vE '^(tutti_|tutti::|(vtable|typeinfo|typeinfo name) for tutti::)' || true)

@@ -8,9 +8,9 @@
 namespace tutti {
 
 void Spans::Buffer::add(std::int64_t begin_ns, std::int64_t end_ns,
-                        const std::array<char, 48>& name) {
+                        std::span<const char, 48> name) {
   std::array<std::uint64_t, 6> words{};
-  static_assert(sizeof(words) == sizeof(name));
+  static_assert(sizeof(words) == name.size());
   std::memcpy(words.data(), name.data(), sizeof(words));
   // relaxed: only this thread writes it.
   const std::uint64_t number = count.load(std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// File: exec/flight/spans.h: the rows of a program's own spans (tutti/spans.h).
+// File: exec/flight/spans.h: the rows of a program's own spans (tutti/spans.h, tutti_spans.h).
 //
 // A row is a ring, written by one thread and read once, when its recorder ends: perhaps at the
 // process's exit, while the thread still writes. A span is written when it ends, as a whole entry.
@@ -6,6 +6,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,7 @@ struct Spans::Buffer {
 
   explicit Buffer(std::string_view name) : row(name), entries(kEntries) {}
   /// The thread of the row.
-  void add(std::int64_t begin_ns, std::int64_t end_ns, const std::array<char, 48>& name);
+  void add(std::int64_t begin_ns, std::int64_t end_ns, std::span<const char, 48> name);
   /// Any thread.
   exec::flight::SpanRow read() const;
 

@@ -1,4 +1,5 @@
-/* Four ranks driven by one thread: each starts an all-reduce, the group's end waits for all. */
+/* Four ranks driven by one thread: each starts an all-reduce, the group's end waits for all. A span
+ * is around it. */
 #include <stdio.h>
 #include <tutti/tutti.h>
 
@@ -11,10 +12,14 @@ static int fail(const char* where) {
 
 int main(void) {
   tutti_comm_t comms[RANKS];
+  tutti_spans_t row; /* NULL without TUTTI_TRACE. */
+  tutti_span_t span;
   float in[RANKS][3], out[RANKS][3];
   int r, i;
   if (tutti_get_version() != TUTTI_VERSION_NUMBER) return fail("version");
   if (tutti_comm_init_all(comms, RANKS) != TUTTI_OK) return fail("init");
+  if (tutti_spans_create(comms[0], "consumer", &row) != TUTTI_OK) return fail("spans_create");
+  span = tutti_span_begin(row, "sum of", "4 ranks");
   if (tutti_group_start() != TUTTI_OK) return fail("group_start");
   for (r = 0; r < RANKS; ++r) {
     for (i = 0; i < 3; ++i) in[r][i] = (float)(r + i);
@@ -22,6 +27,8 @@ int main(void) {
       return fail("all_reduce");
   }
   if (tutti_group_end() != TUTTI_OK) return fail("group_end");
+  tutti_span_end(&span);
+  tutti_spans_free(row);
   for (r = 0; r < RANKS; ++r) {
     for (i = 0; i < 3; ++i) {
       if (out[r][i] != (float)(6 + RANKS * i)) {
