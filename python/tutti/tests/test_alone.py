@@ -25,7 +25,7 @@ numpy, ml_dtypes = elements.numpy, elements.ml_dtypes
 
 HEADER = "".join(
     (ROOT / "include/tutti" / name).read_text(encoding="utf-8")
-    for name in ("tutti.h", "tutti_vectors.h", "tutti_windows.h")
+    for name in ("tutti.h", "tutti_spans.h", "tutti_vectors.h", "tutti_windows.h")
 )
 
 
@@ -77,9 +77,10 @@ def letter_of(declaration: str) -> str:
     text = " ".join(declaration.split())
     if re.match(r"const char ?\*", text):
         return "s"
-    if "*" in text or re.match(r"tutti_(comm|work|callback|window)_t ", text):
+    if "*" in text or re.match(r"tutti_(comm|work|callback|window|spans)_t ", text):
         return "p"
-    return {"size_t": "n", "uint64_t": "u", "int64_t": "l", "double": "d"}.get(text.split()[0], "i")
+    others = {"size_t": "n", "uint64_t": "u", "int64_t": "l", "double": "d", "void": "v", "tutti_span_t": "t"}
+    return others.get(text.split()[0], "i")
 
 
 class Buffers(unittest.TestCase):

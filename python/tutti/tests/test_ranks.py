@@ -1,11 +1,13 @@
-"""The binding on 1 to 4 processes: every collective, windows, failures, recovery, joining."""
+"""The binding on 1 to 4 processes: every collective, windows, spans, failures, recovery, joining."""
 
+import json
 import os
 import re
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
 
 from launch import HERE, run_ranks
 
@@ -34,6 +36,34 @@ class Windows(unittest.TestCase):
 
     def test_ranks_that_reach_each_other_by_messages_only(self) -> None:
         self.right(3, TUTTI_TRANSPORT="tcp")
+
+
+class Spans(unittest.TestCase):
+    def test_a_trace_has_the_spans_of_each_rank_around_its_calls(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            ended = run_ranks(2, str(HERE / "spans_ranks.py"), TUTTI_TRACE=str(path))
+            self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+            events = json.loads(path.read_text(encoding="utf-8"))
+        rows = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["name"] == "thread_name"}
+        spans: dict[str, list[Any]] = {}
+        for event in events:
+            if event["ph"] == "X":
+                begin = event["ts"]
+                slices = spans.setdefault(rows[event["pid"], event["tid"]], [])
+                slices.append((event["name"], begin, begin + event["dur"]))
+        for rank in range(2):
+            layers = spans[f"rank {rank}, layers"]
+            self.assertEqual([name for name, _, _ in layers], ["forward conv1", "raises", "step"])
+            self.assertEqual([name for name, _, _ in spans[f"rank {rank}, program"]], ["loading"])
+            (_, inner, inner_end), _, (_, outer, outer_end) = layers
+            self.assertTrue(outer <= inner and inner_end - inner >= 3000 and inner_end <= outer_end, layers)
+            rows_of_calls = [slices for row, slices in spans.items() if row.startswith(f"rank {rank} (")]
+            calls = [one for one in rows_of_calls[0] if one[0].startswith("all_reduce")]
+            self.assertTrue(calls)
+            for call in calls:
+                # Ticks of calls become nanoseconds by two looks at the clock: to some microseconds.
+                self.assertTrue(call[1] > inner_end - 100 and call[2] < outer_end + 100, (layers, call))
 
 
 class Failures(unittest.TestCase):

@@ -31,6 +31,7 @@ from ._groups import group
 from ._join import in_process, init, unique_id
 from ._memory import data_types, mem_alloc, zeros
 from ._prepared import PreparedCall
+from ._spans import Spans
 from ._types import Op
 from ._version import VERSION as __version__
 from ._window import Window
@@ -62,6 +63,7 @@ __all__ = [
     "PreparedCall",
     "RevokedError",
     "Shrunk",
+    "Spans",
     "SystemFailedError",
     "TimeoutError",
     "UnsupportedError",

@@ -12,6 +12,7 @@ from ._collectives import Collectives
 from ._errors import Error, check, last_error
 from ._library import calls, functions
 from ._prepared import PreparedCall, prepare
+from ._spans import Spans
 from ._types import TYPES
 from ._vectors import Messages, VectorCollectives
 from ._window import Window
@@ -236,6 +237,11 @@ class Communicator(Collectives, VectorCollectives, Messages):
     def flight_record(self) -> str:
         """This rank's latest 4,096 calls and messages as JSON."""
         return _text(functions["comm_flight_record"], self._handle)
+
+    def spans(self, row: str = "program") -> Spans:
+        """A row of the trace of TUTTI_TRACE, "rank N, `row`", for what the program does between its calls. Not
+        collective."""
+        return Spans(self, row)
 
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"rank {self._rank} of {self._size}"

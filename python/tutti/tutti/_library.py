@@ -18,6 +18,13 @@ from ._version import VERSION
 # The file's name has the part of the version that changes with the ABI (tutti.h).
 FILE_NAME = "libtutti.so." + ".".join(VERSION.split(".")[:2])
 
+
+class Span(ctypes.Structure):
+    """tutti_span_t."""
+
+    _fields_ = [("row", ctypes.c_void_p), ("begin_ns", ctypes.c_int64), ("name", ctypes.c_char * 48)]
+
+
 LETTERS: dict[str, Any] = {
     "p": ctypes.c_void_p,  # a pointer or a handle
     "s": ctypes.c_char_p,
@@ -26,6 +33,8 @@ LETTERS: dict[str, Any] = {
     "u": ctypes.c_uint64,
     "l": ctypes.c_int64,
     "d": ctypes.c_double,
+    "t": Span,
+    "v": None,  # void
 }
 
 # The collectives and messages, without the communicator: each is there as tutti_X, and as
@@ -101,6 +110,10 @@ SIGNATURES = {
     "window_data": "ipp",
     "window_bytes": "ipip",
     "window_address_of": "ipip",
+    "spans_create": "ipsp",
+    "span_begin": "tpss",
+    "span_end": "vp",
+    "spans_free": "ip",
     "put": "ippnin",
     "get": "ippnin",
     "accumulate": "ippniiin",
