@@ -145,7 +145,7 @@ class Exchange {
                           head_.who() + " says it is rank " + std::to_string(me_) + ", but " +
                               other.who() +
                               " has said so before; give every process a rank of "
-                              "its own, and every run a job name of its own",
+                              "its own, and every run a job name or unique id of its own",
                           me_));
   }
   /// Fails if a second process has claimed this rank, in the same instant. Other ranks read that in
@@ -316,10 +316,9 @@ void Exchange::log_missing(int whom) {
   const auto missing = find_missing(whom);
   if (!missing || missing->ranks.empty() || !log::enabled(log::Part::kJoin, level(missing->ranks)))
     return;
-  log::write(
-      log::Part::kJoin, level(missing->ranks),
-      fmt::format("{}: rank {} has waited {} in step '{}': {}; it goes on waiting", title_, me_,
-                  seconds_since(start_), phase_.substr(phase_.rfind('/') + 1), describe(*missing)));
+  log::write(log::Part::kJoin, level(missing->ranks),
+             fmt::format("{}: rank {} has waited {}: {}; it goes on waiting", title_, me_,
+                         seconds_since(start_), describe(*missing)));
 }
 
 Error Exchange::too_late(const Missing& found, int awaited) {

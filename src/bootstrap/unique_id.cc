@@ -45,8 +45,8 @@ UniqueId encode(const TcpServer& server, const Secret& secret) {
 
 Result<StorePlace> decode(const UniqueId& id) {
   const Error malformed{Code::kInvalidArgument,
-                        "unique id: these 128 bytes were not made by make_unique_id; were they "
-                        "carried to this rank whole?"};
+                        "unique id: these 128 bytes are none that Tutti made; were they carried to "
+                        "this rank whole?"};
   ByteReader reader(id.bytes);
   StorePlace place;
   const auto mark = reader.take(kMark.size());

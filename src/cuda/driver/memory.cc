@@ -41,8 +41,9 @@ Status cuda_status(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return ok();
   cudaGetLastError();  // It is said here; the next call is not to find it again.
   cuda_refusal = error;
-  return Error{Code::kSystem,
-               what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")"};
+  const std::string text = cudaGetErrorString(error), name = cudaGetErrorName(error);
+  // Some runtimes have no other text than the name.
+  return Error{Code::kSystem, what + ": " + text + (text == name ? "" : " (" + name + ")")};
 }
 
 OnDevice::OnDevice(int device) {
