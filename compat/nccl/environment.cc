@@ -84,6 +84,11 @@ std::optional<std::string> family(std::string_view text, const std::string& befo
   return before + (before.empty() ? "^" : ",^") + others;
 }
 
+std::optional<std::string> gid_index(std::string_view text, const std::string& /*before*/) {
+  const auto number = parse_number(text, -1, 255);
+  return number ? std::optional(std::to_string(*number)) : std::nullopt;
+}
+
 std::optional<std::string> no_rdma(std::string_view text, const std::string& before) {
   const auto number = parse_number(text, 0, 1);
   if (!number) return std::nullopt;
@@ -182,6 +187,8 @@ constexpr Variable kVariables[] = {
      "prefixes of names, each with a :port or without, separated by commas; = before them: names; "
      "^ first: all others",
      "for RDMA", devices},
+    {"NCCL_IB_GID_INDEX", "TUTTI_RDMA_GID_INDEX", "a number from -1 to 255",
+     "that GID of each RoCE port, which has to be of RoCE v2; -1: found by its address", gid_index},
     {"NCCL_IB_DISABLE", "TUTTI_TRANSPORT", "0 or 1", "1: no RDMA", no_rdma},
     {"NCCL_NET", "TUTTI_TRANSPORT", "IB or Socket", "Socket: no RDMA; there are no plugins",
      network},
@@ -203,7 +210,6 @@ constexpr Variable kVariables[] = {
     {"NCCL_BLOCKING_WAIT", "", "anything", "torch reads it", any},
     {"NCCL_ALGO", "", "", "instead: `TUTTI_ALGORITHM`, with other names"},
     {"NCCL_PROTO", "", "", "instead: `TUTTI_ALGORITHM`, with other names"},
-    {"NCCL_IB_GID_INDEX", "", "", "the GID of RoCE v2 is found by its address"},
     {"NCCL_SHM_DISABLE", "", "", "shared memory needs no room in /dev/shm"},
     {"NCCL_TOPO_FILE", "", "",
      "instead: `TUTTI_TOPOLOGY`, a file of `tutti topo export --from FILE -o FILE`"},

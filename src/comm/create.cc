@@ -178,6 +178,23 @@ void say_joined(const Communicator::State& state, std::span<const Peer> peers) {
             state.created_ms);
 }
 
+/// What a transport is given; it looks at `peers`.
+Opening opening_of(const CommunicatorConfig& comm_config, std::span<const Peer> peers,
+                   const RegionConfig& config, const Exchange& exchange) {
+  const Settings& settings = comm_config.settings;
+  return {.me = comm_config.me.value,
+          .peers = peers,
+          .rank = comm_config.me.value,
+          .config = config,
+          .net_interfaces = settings.net_interfaces,
+          .rdma_devices = settings.rdma_devices,
+          .rdma_gid_index = settings.rdma_gid_index,
+          .nic_paths = nic_paths_of(peers),
+          .exchange = exchange,
+          .deadline = Deadline::after(settings.timeout),
+          .look = comm_config.look};
+}
+
 Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig& comm_config,
                                                         const Exchange& exchange) {
   const Rank me = comm_config.me;
@@ -204,17 +221,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   TUTTI_TRY(const auto config, region_config(rank_count, settings, peers, *transport, *selector));
   if (me.value == 0 && !selector->inputs().hosts.of.empty()) warn_of_vain(settings, *transport);
   selector->set(config);
-  const Opening opening{.me = me.value,
-                        .peers = peers,
-                        .rank = me.value,
-                        .config = config,
-                        .net_interfaces = settings.net_interfaces,
-                        .rdma_devices = settings.rdma_devices,
-                        .nic_paths = nic_paths_of(peers),
-                        .exchange = exchange,
-                        .deadline = Deadline::after(settings.timeout),
-                        .look = comm_config.look};
-  TUTTI_TRY(auto endpoint, transport->open(opening));
+  TUTTI_TRY(auto endpoint, transport->open(opening_of(comm_config, peers, config, exchange)));
   selector->set(endpoint->network_cost());
   auto state = std::make_unique<Communicator::State>();
   state->me = me;

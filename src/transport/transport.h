@@ -141,6 +141,7 @@ struct Opening {
   RegionConfig config;
   std::string_view net_interfaces{};  // Settings::net_interfaces.
   std::string_view rdma_devices{};    // Settings::rdma_devices.
+  int rdma_gid_index = -1;            // Settings::rdma_gid_index.
   /// The only ones that this rank may use, as Transport::cards names them; empty: any.
   std::vector<std::string> only_cards = {};
   /// How near cards of this host are to peers there; by peer and card. Null: not known.

@@ -54,6 +54,13 @@ TEST_CASE("lists of interfaces and RDMA devices have NCCL's meaning") {
   CHECK(devices("^=mlx5_3") == "^mlx5_3");
   CHECK(devices("^mlx5_1:2") == "^mlx5_1*:2");
   for (const char* bad : {"mlx5_0:0", "mlx5_0:256", ":1", "mlx5 0"}) CHECK(devices(bad) == "-");
+  const auto gid = [](const char* text) {
+    return becomes("TUTTI_RDMA_GID_INDEX", {{"NCCL_IB_GID_INDEX", text}});
+  };
+  CHECK(gid("3") == "3");
+  CHECK(gid("-1") == "-1");
+  CHECK(gid("255") == "255");
+  for (const char* bad : {"256", "-2", "three", "3,4"}) CHECK(gid(bad) == "-");
 }
 
 TEST_CASE("the deadline is a day, unless one is set") {

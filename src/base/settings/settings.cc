@@ -159,7 +159,7 @@ constexpr Knob number_knob(const char* variable, const char* name, const char* a
           [](const Settings& settings) { return std::to_string(settings.*field); }};
 }
 
-const std::array<Knob, 25> kKnobs{{
+const std::array<Knob, 26> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -239,6 +239,8 @@ const std::array<Knob, 25> kKnobs{{
         "TUTTI_RDMA_DEVICES", "rdma_devices",
         "RDMA devices, prefixes with * or ports (mlx5_0:2), separated by commas; from a ^ on they "
         "are excluded"),
+    number_knob<&Settings::rdma_gid_index, -1, 255>("TUTTI_RDMA_GID_INDEX", "rdma_gid_index",
+                                                    "a number from -1 to 255"),
     text_knob<&Settings::gpudirect, is_gpudirect>("TUTTI_GPUDIRECT", "gpudirect",
                                                   "auto, on or off"),
     text_knob<&Settings::peers, is_peers>("TUTTI_PEERS", "peers", "auto, nvlink or off"),

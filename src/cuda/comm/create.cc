@@ -109,6 +109,7 @@ Settings control_settings(const Settings& settings) {
   own.weights = settings.weights;
   own.net_interfaces = settings.net_interfaces;
   own.rdma_devices = settings.rdma_devices;
+  own.rdma_gid_index = settings.rdma_gid_index;
   own.tuning = "off";
   own.slot_bytes = 4096;
   own.slot_count = 2;
@@ -184,6 +185,7 @@ Status open_network(DeviceRank& self, const Transport& transport, std::span<cons
                                                        options.slot_count, options.slot_bytes),
                    .net_interfaces = self.settings.net_interfaces,
                    .rdma_devices = self.settings.rdma_devices,
+                   .rdma_gid_index = self.settings.rdma_gid_index,
                    .nic_paths = nic_paths_of(all),
                    .exchange = exchange_over(self.control),
                    .deadline = Deadline::after(self.settings.timeout),

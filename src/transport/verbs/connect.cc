@@ -325,6 +325,7 @@ PortPreference preference_of(const Opening& opening, std::span<const int> far,
   const Peer& own = opening.peers[me];
   PortPreference preference{.layers = own.rdma,
                             .rule = opening.rdma_devices,
+                            .gid_index = opening.rdma_gid_index,
                             .turn = 0,
                             .sharers = 0,
                             .only = opening.only_cards};

@@ -113,6 +113,27 @@ const GidEntry* best_gid(const Port& port) {
   return best == port.gids.end() || !best->version_2 ? nullptr : &*best;
 }
 
+/// By which a port is used, where a user names the index of RoCE's; null if it has none there.
+const GidEntry* gid_at(const Port& port, int index) {
+  if (index < 0 || port.layer == kInfiniBand) return best_gid(port);
+  const auto found = std::ranges::find_if(
+      port.gids, [&](const GidEntry& entry) { return entry.index == index && entry.version_2; });
+  return found == port.gids.end() ? nullptr : &*found;
+}
+
+/// What is said of a port that has no GID of RoCE v2 at an index.
+std::string no_gid_at(const Port& port, int index) {
+  std::string there;
+  for (const GidEntry& entry : port.gids) {
+    there += fmt::format("{}{} ({}, {})", there.empty() ? "" : ", ", entry.index,
+                         ip_text(entry.gid), entry.version_2 ? "RoCE v2" : "RoCE v1");
+  }
+  return fmt::format(
+      "verbs: TUTTI_RDMA_GID_INDEX={}: {} has no GID of RoCE v2 at that index; it has {}; name "
+      "another index, or leave ports out by TUTTI_RDMA_DEVICES",
+      index, name_of(port), there);
+}
+
 /// Why a port can't be used, or empty.
 std::string refuse(const Port& port) {
   if (!port.active) return "not active";
@@ -165,6 +186,7 @@ struct Candidates {
   std::vector<const Port*> good;
   std::size_t alike = 0;  // How many at the front are as good as the first one.
   std::string refused;    // Which others there are, and why not.
+  std::string wrong;      // What is wrong with a setting for one of `good`; empty: nothing.
 };
 
 Candidates find_candidates(std::span<const Port> ports, const PortPreference& preference) {
@@ -187,8 +209,13 @@ Candidates find_candidates(std::span<const Port> ports, const PortPreference& pr
           fmt::format("{}{} ({})", found.refused.empty() ? "" : ", ", name_of(port), reason);
     }
   }
-  const auto grade = [](const Port* port) {
-    return std::tuple(is_link_local(best_gid(*port)->gid), -port->speed_mbps);
+  for (const Port* port : found.good) {
+    if (gid_at(*port, preference.gid_index) != nullptr) continue;
+    found.wrong = no_gid_at(*port, preference.gid_index);
+    return found;
+  }
+  const auto grade = [&](const Port* port) {
+    return std::tuple(is_link_local(gid_at(*port, preference.gid_index)->gid), -port->speed_mbps);
   };
   const auto order = [&](const Port* port) {
     return std::tuple(find(rule.wanted, *port), grade(port));
@@ -334,7 +361,9 @@ std::optional<GidEntry> gid_again(const ChosenPort& chosen, const std::string& r
     return one.gid == chosen.gid.gid && one.version_2 == chosen.gid.version_2;
   };
   const auto same = std::ranges::find_if(port.gids, is_same);
-  return same != port.gids.end() ? *same : *best_gid(port);
+  if (same != port.gids.end()) return *same;
+  const GidEntry* const other = gid_at(port, chosen.gid_index);
+  return other != nullptr ? std::optional(*other) : std::nullopt;
 }
 
 std::uint32_t usable_layers(std::span<const Port> ports) {
@@ -354,6 +383,7 @@ Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortPreferen
                              "TUTTI_TRANSPORT=tcp does without",
                              there)};
   }
+  if (!found.wrong.empty()) return Error{Code::kInvalidArgument, found.wrong};
   const Order order(ports, found, preference);
   std::vector<std::size_t> places = order.all();
   std::erase_if(places, [&](std::size_t place) {
@@ -373,17 +403,19 @@ Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortPreferen
   for (const std::size_t place : places) {
     const Port& port = *found.good[place];
     if (place == own) chosen.first = chosen.rails.size();
-    chosen.rails.push_back({port, *best_gid(port), order.words(place)});
-    chosen.why +=
-        fmt::format("{}{} ({}, {:g} Gbit/s), GID {}: {}", chosen.why.empty() ? "" : ", ",
-                    name_of(port), port.layer == kInfiniBand ? "InfiniBand" : "RoCE v2",
-                    port.speed_mbps / 1000.0, best_gid(port)->index, ip_text(best_gid(port)->gid));
+    const GidEntry& gid = *gid_at(port, preference.gid_index);
+    chosen.rails.push_back({port, gid, order.words(place), preference.gid_index});
+    chosen.why += fmt::format("{}{} ({}, {:g} Gbit/s), GID {}: {}", chosen.why.empty() ? "" : ", ",
+                              name_of(port), port.layer == kInfiniBand ? "InfiniBand" : "RoCE v2",
+                              port.speed_mbps / 1000.0, gid.index, ip_text(gid.gid));
   }
   if (alike > places.size()) chosen.why += fmt::format(", in turn of {} alike", alike);
   if (const std::string near = order.words(own); !near.empty())
     chosen.why += fmt::format(", first {}: {}", name_of(*found.good[own]), near);
   if (!preference.rule.empty())
     chosen.why += fmt::format(", by TUTTI_RDMA_DEVICES={}", preference.rule);
+  if (preference.gid_index >= 0 && chosen.rails[0].port.layer == kRoce)
+    chosen.why += fmt::format(", by TUTTI_RDMA_GID_INDEX={}", preference.gid_index);
   if (!found.refused.empty()) chosen.why += "; not " + found.refused;
   return chosen;
 }

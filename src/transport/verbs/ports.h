@@ -5,9 +5,10 @@
 // opened.
 //
 // A choice is an active port of a device that this process may open. RoCE needs a GID of version 2,
-// which routers and ordinary Ethernet switches carry; IPv4 before IPv6, link-local last. Ports that
-// are as fast as the best one are rails. A rank takes the nearest first; ranks that have the same
-// nearest ones share them out. Each gets a second one, if there is one, to go on by.
+// which routers and ordinary Ethernet switches carry; IPv4 before IPv6, link-local last, unless a
+// user names its index. Ports that are as fast as the best one are rails. A rank takes the nearest
+// first; ranks that have the same nearest ones share them out. Each gets a second one, if there is
+// one, to go on by.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -59,8 +60,9 @@ struct PortPreference {
   /// Which devices to take, best first, by commas: names, prefixes with a star, ports
   /// ("mlx5_0,mlx5_1:2,rxe*,bnxt*:1"). From a ^ on they are excluded ("^mlx5_3"). Empty: any.
   std::string_view rule{};
-  int turn = 0;     // This rank's turn among those of its host,
-  int sharers = 1;  // which are so many.
+  int gid_index = -1;  // The index of the only GID of a RoCE port to use; -1: the best one.
+  int turn = 0;        // This rank's turn among those of its host,
+  int sharers = 1;     // which are so many.
   std::size_t most = kMostRails;
   /// By rank of this host, in turn, and by port: how near it is. Empty: not known. Does not count
   /// where a rule names several: then their order does.
@@ -72,19 +74,21 @@ struct PortPreference {
 struct ChosenPort {
   Port port;
   GidEntry gid;
-  std::string near;  // How near it is, in words; empty: not known.
+  std::string near;    // How near it is, in words; empty: not known.
+  int gid_index = -1;  // PortPreference::gid_index.
 };
 struct ChosenPorts {
   std::vector<ChosenPort> rails;  // In an order that is the same for all ranks of a host.
   std::size_t first = 0;          // The index of this rank's own port.
   std::string why;                // One line, for people.
 };
-/// kUnsupported: there is nothing to choose; kInvalidArgument: nothing fits the rule. Both say what
-/// there is. Pure.
+/// kUnsupported: there is nothing to choose; kInvalidArgument: nothing fits the rule, or a port
+/// that does has no GID of RoCE v2 at `gid_index`. Each says what there is. Pure.
 Result<ChosenPorts> choose_ports(std::span<const Port> ports, const PortPreference& preference);
 
 /// The address by which a port that was chosen can be used now: the same one if it still has it,
-/// which may be at another index. Empty: the port can't be used.
+/// which may be at another index; else the one at the index that was asked for, or the best one.
+/// Empty: the port can't be used.
 std::optional<GidEntry> gid_again(const ChosenPort& chosen, const std::string& root = "");
 
 /// "mlx5_0:1".

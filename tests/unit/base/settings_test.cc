@@ -69,11 +69,15 @@ TEST_CASE("log lines take the form and the place of another library") {
   log::write_as(stderr, [](log::Level) { return std::string("[tutti] "); });
 }
 
-TEST_CASE("every setting takes its edges, and refuses what lies beyond in one line that helps") {
-  struct Domain {
-    std::vector<std::string> takes, refuses;
-  };
-  const std::map<std::string, Domain> domains{
+namespace {
+
+struct Domain {
+  std::vector<std::string> takes, refuses;
+};
+
+/// By variable.
+std::map<std::string, Domain> setting_domains() {
+  return {
       {"TUTTI_TIMEOUT_MS",
        {{"1", "1000000000"}, {"0", "-1", "1000000001", "1s", " 1", "1 ", "1.5"}}},
       {"TUTTI_CONTRACT", {{"deterministic", "relaxed"}, {"Relaxed", "strict"}}},
@@ -112,12 +116,19 @@ TEST_CASE("every setting takes its edges, and refuses what lies beyond in one li
        {{"mlx5_0,rxe*", "^mlx5_3", "mlx5_0:2", "mlx5_*:2"},
         {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0",
          "*:1"}}},
+      {"TUTTI_RDMA_GID_INDEX", {{"-1", "0", "255"}, {"-2", "256", "0x3", "3,4", "3 "}}},
       {"TUTTI_FLIGHT", {{"/a path"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_TRACE", {{"/a path.json"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_LOG",
        {{"trace", "debug", "info", "warn", "error", "off", "info,net=debug", "net=off,plans=info"},
         {"warning", "WARN", "3", "net", "tcp=info", "net=", "net=info,warn", "info,", ","}}},
   };
+}
+
+}  // namespace
+
+TEST_CASE("every setting takes its edges, and refuses what lies beyond in one line that helps") {
+  const auto domains = setting_domains();
   for (const SettingRow& row : setting_rows({})) {
     const std::string variable(row.variable);
     INFO(variable);

@@ -69,6 +69,25 @@ TEST_CASE(
                                 Catch::Contains("locked memory"));
 }
 
+TEST_CASE("ranks are joined by the GID that a user names, and are told of one that is not there") {
+  VerbsFabric by_index = fabric();
+  for (verbs::Port& port : by_index.ports) {
+    verbs::GidEntry second = port.gids[0];
+    second.index = 3;
+    second.gid[13] = 100;
+    port.gids.push_back(second);
+  }
+  auto ranks = join_verbs(by_index, {.gid_index = 3});
+  require_joined(ranks);
+  ranks = join_verbs(by_index, {.gid_index = 4});
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    CHECK(ranks[rank]->network == nullptr);
+    CHECK_THAT(ranks[rank]->error,
+               Catch::Contains("TUTTI_RDMA_GID_INDEX=4: fake" + std::to_string(rank) +
+                               ":1 has no GID of RoCE v2 at that index; it has 0 (10.99.0."));
+  }
+}
+
 TEST_CASE("frames that are several writes each arrive whole, however many are sent at once") {
   constexpr std::size_t kBytes = (std::size_t{5} << 20) + 1;  // A fake writes 1 MiB at most.
   constexpr int kFrames = 100;

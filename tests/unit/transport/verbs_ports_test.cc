@@ -132,6 +132,37 @@ TEST_CASE("of several addresses the one that goes furthest is taken, and none of
   CHECK(usable_layers(std::span(&one, 1)) == 0);
 }
 
+TEST_CASE("a user may name the index of the address") {
+  std::vector<Port> ports{port("mlx5_0", 100000), port("mlx5_1", 100000), port("slow", 1000)};
+  for (Port& one : ports) {
+    const auto last = static_cast<std::uint8_t>(one.gids[0].gid.back() + 100);
+    one.gids.push_back({.index = 5, .gid = gid_of(last), .version_2 = true, .interface = "eth0.7"});
+    one.gids.push_back({.index = 7, .gid = gid_of(last), .version_2 = false, .interface = "eth0"});
+  }
+  const auto indices = [&](int index) {
+    const auto choice = choose_ports(ports, {.gid_index = index});
+    if (!choice) return choice.error().to_string();
+    std::string text;
+    for (const ChosenPort& rail : choice->rails) text += std::to_string(rail.gid.index);
+    return text;
+  };
+  CHECK(indices(-1) == "33");
+  CHECK(indices(5) == "55");
+  CHECK_THAT(choose_ports(ports, {.gid_index = 5})->why,
+             Contains("GID 5: 10.0.0.148") && Contains("by TUTTI_RDMA_GID_INDEX=5"));
+  ports[1].gids.erase(ports[1].gids.begin() + 1);
+  CHECK_THAT(indices(5), Contains("TUTTI_RDMA_GID_INDEX=5: mlx5_1:1 has no GID of RoCE v2 at that "
+                                  "index; it has 3 (10.0.0.49, RoCE v2), 7 (10.0.0.149, RoCE v1)"));
+  CHECK(choose_ports(ports, {.gid_index = 5}).error().code == Code::kInvalidArgument);
+  CHECK_THAT(indices(7), Contains("mlx5_0:1 has no GID of RoCE v2 at that index"));
+  // Ports that are not used anyway need none there; those of InfiniBand have no choice.
+  CHECK(chosen(ports, {.rule = "^mlx5_1", .gid_index = 5}) == "mlx5_0:1");
+  ports[1].active = false;
+  CHECK(indices(5) == "5");
+  const std::vector<Port> infiniband{port("ib0", 100000, kInfiniBand)};
+  CHECK(chosen(infiniband, {.gid_index = 9}) == "ib0:1");
+}
+
 TEST_CASE("the fastest port is taken, equal ones in turn, and a rule decides before all that") {
   const std::vector<Port> ports{port("mlx5_0", 100000), port("mlx5_1", 200000),
                                 port("mlx5_2", 200000), port("rxe0", 10000)};

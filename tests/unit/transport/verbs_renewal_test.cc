@@ -267,6 +267,12 @@ TEST_CASE("nothing begins while the port is down or has no address, and a new ad
   CHECK(gid_again(chosen)->index == 5);
   ports[0].gids.pop_back();
   use_ports(ports);
+  // Without it, a user's index holds.
+  ChosenPort by_index = chosen;
+  by_index.gid_index = 3;
+  CHECK_FALSE(gid_again(by_index));
+  by_index.gid_index = other.index;
+  CHECK(gid_again(by_index)->gid == other.gid);
   const auto request = requester.send();
   REQUIRE(request);
   CHECK(request->from.gid == other.gid);
