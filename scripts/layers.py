@@ -29,7 +29,8 @@ MAY_INCLUDE = {
     "topology/join": "topology/graph base include",
     "topology/probe/sources": "topology/graph base include",
     "topology/probe": "topology/probe/sources topology/graph base include",
-    "topology/readers": "topology/graph base include",
+    "topology/nccl": "topology/graph base include",
+    "topology/readers": "topology/nccl topology/graph base include",
     "topology/models": "topology/join topology/graph base include",
     "topology/capture": "topology/models topology/readers topology/probe topology/probe/sources topology/join "
                         "topology/graph base include",

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "topology/graph/text.h"
-#include "topology/readers/nccl_xml.h"
+#include "topology/nccl/nccl_xml.h"
 #include "topology/readers/reader.h"
 
 namespace tutti::topology {

@@ -9,8 +9,8 @@
 #include "topology/capture/machines.h"
 #include "topology/graph/text.h"
 #include "topology/graph/words.h"
+#include "topology/nccl/nccl_xml.h"
 #include "topology/probe/probe.h"
-#include "topology/readers/nccl_xml.h"
 #include "topology/readers/reader.h"
 #include "topology/render/render.h"
 

@@ -13,8 +13,8 @@
 
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/words.h"
+#include "topology/nccl/xml.h"
 #include "topology/readers/reader.h"
-#include "topology/readers/xml.h"
 
 #if TUTTI_HAVE_HWLOC
 #include <hwloc.h>

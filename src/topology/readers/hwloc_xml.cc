@@ -18,10 +18,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fd.h"
+#include "topology/graph/count_gpus.h"
 #include "topology/graph/text.h"
+#include "topology/nccl/xml.h"
 #include "topology/readers/hwloc_reader.h"
 #include "topology/readers/reader.h"
-#include "topology/readers/xml.h"
 
 namespace tutti::topology {
 namespace {

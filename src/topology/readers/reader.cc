@@ -9,11 +9,12 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <tuple>
 
 #include "topology/graph/text.h"
+#include "topology/graph/validate.h"
 #include "topology/graph/words.h"
-#include "topology/readers/xml.h"
+#include "topology/nccl/nccl_xml.h"
+#include "topology/nccl/xml.h"
 
 namespace tutti::topology {
 namespace {
@@ -83,28 +84,15 @@ std::string_view mistaken_for_one(std::string_view text) {
 constinit const Reader text_reader{"tutti", "Tutti's own text form of a topology", is_text,
                                    read_text};
 
+constinit const Reader nccl_xml_reader{"nccl_xml", "NCCL's or RCCL's topology file", is_nccl_xml,
+                                       read_nccl_xml};
+
 std::span<const Reader* const> readers() { return kReaders; }
 
 const Reader* find_reader(std::string_view name) {
   const auto found = std::find_if(kReaders.begin(), kReaders.end(),
                                   [&](const Reader* reader) { return reader->name == name; });
   return found == kReaders.end() ? nullptr : *found;
-}
-
-void count_gpus(Graph& graph) {
-  auto gpus = graph.all(NodeKind::kGpu);
-  for (const NodeId gpu : gpus) {
-    if (graph[gpu].index >= 0 || !graph[gpu].host.exists()) return;
-  }
-  std::sort(gpus.begin(), gpus.end(), [&](NodeId a, NodeId b) {
-    return std::tie(graph[a].host, graph[a].bus) < std::tie(graph[b].host, graph[b].bus);
-  });
-  NodeId host;
-  for (int next = 0; const NodeId gpu : gpus) {
-    if (graph[gpu].host != host) next = 0;
-    host = graph[gpu].host;
-    graph[gpu].name = fmt::format("{}/gpu{}", graph[host].name, next++);
-  }
 }
 
 Result<Imported> import(std::string_view text, std::string_view source) {

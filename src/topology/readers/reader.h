@@ -25,6 +25,7 @@
 #include <string_view>
 
 #include "topology/graph/finding.h"
+#include "topology/graph/validate.h"
 #include "tutti/result.h"
 
 namespace tutti::topology {
@@ -45,19 +46,10 @@ struct Reader {
 std::span<const Reader* const> readers();
 const Reader* find_reader(std::string_view name);
 
-/// Gives GPUs of a graph of which none has an index numbers in the order of their addresses, as
-/// drivers count by default: "host0/gpu0".
-void count_gpus(Graph& graph);
-
 /// Reads a text with the first reader that recognises it, then validates the graph: impossible
 /// graphs are errors, doubtful ones have findings.
 Result<Imported> import(std::string_view text, std::string_view source);
 /// The same with a file ("-": standard input), of at most 256 MiB.
 Result<Imported> import_file(const std::string& path);
-
-/// What no machine has (an Error: links to itself or to nothing, names or bus addresses twice, more
-/// NVLinks than any chip has, cycles of PCI bridges) and what is doubtful (findings: unequal
-/// reverse links, a GPU without links among linked ones, unknown rates).
-Result<Findings> validate(const Graph& graph, std::string_view source);
 
 }  // namespace tutti::topology

@@ -9,9 +9,9 @@
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/text.h"
 #include "topology/models/model.h"
-#include "topology/readers/nccl_xml.h"
+#include "topology/nccl/nccl_xml.h"
+#include "topology/nccl/xml.h"
 #include "topology/readers/reader.h"
-#include "topology/readers/xml.h"
 
 using namespace tutti;
 using namespace tutti::topology;

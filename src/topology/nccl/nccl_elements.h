@@ -1,10 +1,10 @@
-// File: topology/readers/nccl_elements.h: what an element of NCCL's XML says by itself, without the
+// File: topology/nccl/nccl_elements.h: what an element of NCCL's XML says by itself, without the
 // rest of the file.
 #pragma once
 #include <string_view>
 
 #include "topology/graph/graph.h"
-#include "topology/readers/xml.h"
+#include "topology/nccl/xml.h"
 
 namespace tutti::topology {
 

@@ -1,4 +1,4 @@
-// File: topology/readers/nccl_xml_reader.cc: NCCL's and RCCL's topology files as graphs.
+// File: topology/nccl/nccl_xml_reader.cc: NCCL's and RCCL's topology files as graphs.
 //
 // The model: <cpu> is a NUMA node, <pci> a node by its class, <gpu>/<nic>/<net> fill the node of
 // their <pci>. Links between GPUs are gathered first and made at the end, for their targets may
@@ -11,10 +11,11 @@
 #include <set>
 #include <tuple>
 
+#include "topology/graph/count_gpus.h"
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/words.h"
-#include "topology/readers/nccl_elements.h"
-#include "topology/readers/reader.h"
+#include "topology/nccl/nccl_elements.h"
+#include "topology/nccl/nccl_xml.h"
 
 namespace tutti::topology {
 namespace {
@@ -479,19 +480,16 @@ class NcclReader {
   std::map<std::tuple<LinkKind, NodeId, NodeId>, std::size_t> pair_of_;
 };
 
-bool is_nccl(std::string_view text) { return first_element(text) == "system"; }
+}  // namespace
 
-Result<Imported> read_nccl(std::string_view text, std::string_view source) {
+bool is_nccl_xml(std::string_view text) { return first_element(text) == "system"; }
+
+Result<Imported> read_nccl_xml(std::string_view text, std::string_view source) {
   TUTTI_TRY(Xml xml, Xml::parse(text, source));
   if (std::string_view(xml.root().name()) != "system") {
     return xml.error(xml.root(), "<{}> instead of <system>", xml.root().name());
   }
   return NcclReader(std::move(xml), text, source).read();
 }
-
-}  // namespace
-
-constinit const Reader nccl_xml_reader{"nccl_xml", "NCCL's or RCCL's topology file", is_nccl,
-                                       read_nccl};
 
 }  // namespace tutti::topology

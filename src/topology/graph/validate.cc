@@ -1,5 +1,7 @@
-// File: topology/readers/validate.cc: what no machine has, and what is doubtful. One function a
+// File: topology/graph/validate.cc: what no machine has, and what is doubtful. One function a
 // rule.
+#include "topology/graph/validate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include "topology/graph/nccl_figures.h"
 #include "topology/graph/sets.h"
 #include "topology/graph/words.h"
-#include "topology/readers/reader.h"
 
 namespace tutti::topology {
 namespace {

@@ -1,5 +1,5 @@
-// File: topology/readers/xml.cc: bounds, line numbers, and a look at the first element.
-#include "topology/readers/xml.h"
+// File: topology/nccl/xml.cc: bounds, line numbers, and a look at the first element.
+#include "topology/nccl/xml.h"
 
 #include <fmt/format.h>
 

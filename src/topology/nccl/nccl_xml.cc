@@ -1,10 +1,10 @@
-// File: topology/readers/nccl_xml.cc: a graph as NCCL's topology file.
+// File: topology/nccl/nccl_xml.cc: a graph as NCCL's topology file.
 //
 // The model: from each NUMA node down along PCI links. Ports that lead on are passed through, for
 // NCCL's model has switches only, and the rate of the last link on the way is the element's. What
 // was read from such a file has the texts of its attributes as facts; they go before what the
 // fields say (nccl_xml.h).
-#include "topology/readers/nccl_xml.h"
+#include "topology/nccl/nccl_xml.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// File: topology/readers/xml.h: XML of strangers: parsed within bounds, with line numbers for
+// File: topology/nccl/xml.h: XML of strangers: parsed within bounds, with line numbers for
 // errors.
 //
 // pugixml parses without recursion; the depth is checked here, so that readers may recurse. There

@@ -1,4 +1,4 @@
-#include "topology/readers/nccl_elements.h"
+#include "topology/nccl/nccl_elements.h"
 
 namespace tutti::topology {
 
