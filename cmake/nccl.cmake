@@ -43,7 +43,7 @@ function(tutti_install_nccl folder libraries)
     DESTINATION ${headers} COMPONENT nccl)
   file(RELATIVE_PATH TUTTI_NCCL_HEADERS ${CMAKE_INSTALL_PREFIX}/${folder}/pkgconfig
     ${CMAKE_INSTALL_PREFIX}/${headers})
-  set(needs -lspdlog -lfmt)
+  set(needs -lspdlog -lfmt -lpugixml)
   foreach(one ${HWY_LIBRARIES} ${SODIUM_LIBRARIES} ${HWLOC_LIBRARIES})
     list(APPEND needs -l${one})
   endforeach()

@@ -23,7 +23,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${library} (= ${PROJECT_VERSION})")
 # What the archive needs to be linked.
-set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "libfmt-dev, libspdlog-dev, libhwy-dev, libsodium-dev, libhwloc-dev")
+set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "libfmt-dev, libspdlog-dev, libhwy-dev, libsodium-dev, libpugixml-dev, libhwloc-dev")
 # What is loaded, or started, when somebody asks for it.
 set(CPACK_DEBIAN_LIB_PACKAGE_SUGGESTS "libibverbs1, ibverbs-providers, libucx0")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "libtutti-dev, tutti-nccl, openssh-client")

@@ -51,13 +51,13 @@ MAY_INCLUDE = {
     "planner": "algorithms plan/* plan topology/embedding topology/bounds topology/graph base include",
     "planner/simulate": "planner algorithms plan/* plan topology/embedding topology/bounds topology/graph base include",
     "exec": "plan/passes plan transport kernels/host kernels base include",
-    "comm": "planner algorithms exec bootstrap plan/* plan topology/probe topology/probe/sources topology/graph transport/local transport "
-            "kernels/host kernels base include",
+    "comm": "planner algorithms exec bootstrap plan/* plan topology/nccl topology/probe topology/probe/sources "
+            "topology/graph transport/local transport kernels/host kernels base include",
     "cuda/driver": "transport/local transport kernels/cuda kernels base include",
     "cuda/mesh": "cuda/driver exec plan transport kernels/cuda kernels base include",
-    "cuda/comm": "cuda/mesh cuda/driver comm planner exec algorithms plan/* plan topology/probe topology/probe/sources "
-                 "topology/join topology/bounds topology/graph transport/net transport kernels/cuda kernels base "
-                 "include",
+    "cuda/comm": "cuda/mesh cuda/driver comm planner exec algorithms plan/* plan topology/nccl topology/probe "
+                 "topology/probe/sources topology/join topology/bounds topology/graph transport/net transport "
+                 "kernels/cuda kernels base include",
     "capi": "comm base include",
     "capi/cuda": "capi cuda/* comm base include",
     "compat": "base include",

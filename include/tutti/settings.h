@@ -47,11 +47,11 @@ struct TUTTI_API Settings {
   /// TUTTI_TUNING: the file of tables that `tutti tune` wrote; "off" for none; empty for the usual
   /// place, if there is one. Rank 0's is what all ranks use.
   std::string tuning;
-  /// TUTTI_TOPOLOGY: what plans are chosen by: a file with the text form of a topology; "off" for
-  /// assumed figures alone; empty probes the host. Device communicators: the lowest rank of each
-  /// host reads the file, which describes this host, or all hosts and then is alike on each. Host
-  /// communicators: rank 0 reads the file, which describes all hosts; without one, only the NUMA
-  /// nodes of a single host are considered.
+  /// TUTTI_TOPOLOGY: what plans are chosen by: a file with the text form of a topology, or NCCL's
+  /// XML; "off" for assumed figures alone; empty probes the host. Device communicators: the lowest
+  /// rank of each host reads the file, which describes this host, or all hosts and then is alike on
+  /// each. Host communicators: rank 0 reads the file, which describes all hosts; without one, only
+  /// the NUMA nodes of a single host are considered.
   std::string topology;
   std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
   std::string rdma_devices;    // TUTTI_RDMA_DEVICES: "mlx5_0,mlx5_1:2", "^mlx5_3"; empty chooses.

@@ -11,6 +11,9 @@
 
 #include "base/cpus.h"
 #include "topology/graph/text.h"
+#include "topology/graph/validate.h"
+#include "topology/nccl/complete.h"
+#include "topology/nccl/nccl_xml.h"
 #include "topology/probe/probe.h"
 #include "topology/probe/sources/sysfs.h"
 
@@ -40,9 +43,18 @@ HostTopology probe() {
 
 Result<HostTopology> find(TopologySource source, const Settings& settings) {
   if (source == TopologySource::kProbed) return probe();
-  TUTTI_TRY(auto graph, read_topology_file(settings.topology));
-  return HostTopology{std::make_shared<const Graph>(std::move(graph)),
+  TUTTI_TRY(auto file, read_topology_file(settings.topology));
+  if (file.partial) topology::complete(file.graph, *probe().graph);
+  return HostTopology{std::make_shared<const Graph>(std::move(file.graph)),
                       fmt::format("topology of {}", settings.topology), ""};
+}
+
+/// What is merely doubtful in a file is not said here, but by `tutti topo check`.
+Result<TopologyFile> read_nccl(std::string_view text, const std::string& path) {
+  TUTTI_TRY(auto read, topology::read_nccl_xml(text, path));
+  TUTTI_TRY([[maybe_unused]] const auto findings, topology::validate(read.graph, path));
+  const bool partial = read.graph.all(NodeKind::kHost).size() == 1;
+  return TopologyFile{std::move(read.graph), partial};
 }
 
 Bytes pack(const Result<HostTopology>& found) {
@@ -126,7 +138,7 @@ TopologySource topology_source(const Settings& settings, int rank_count) {
   return rank_count > 2 && numa_nodes() > 1 ? TopologySource::kProbed : TopologySource::kNone;
 }
 
-Result<Graph> read_topology_file(const std::string& path) {
+Result<TopologyFile> read_topology_file(const std::string& path) {
   const auto failed = [&](const std::string& why) {
     return Error{Code::kInvalidArgument, fmt::format("TUTTI_TOPOLOGY={}: {}", path, why)};
   };
@@ -140,11 +152,17 @@ Result<Graph> read_topology_file(const std::string& path) {
   if (std::ferror(file.get()) != 0) return unreadable();
   if (text.size() > kMostTopologyBytes)
     return failed(fmt::format("it is longer than {} bytes", kMostTopologyBytes));
+  if (topology::is_nccl_xml(text)) {
+    auto read = read_nccl(text, path);
+    if (!read)
+      return failed(read.error().what + "; TUTTI_TOPOLOGY_DUMP=FILE writes one of this machine");
+    return *std::move(read);
+  }
   auto graph = topology::parse_graph(text, path);
-  if (graph) return graph;
+  if (graph) return TopologyFile{*std::move(graph)};
   return failed(
-      fmt::format("{}; a communicator reads the text form alone, which `tutti topo "
-                  "export --from {} -o FILE` writes",
+      fmt::format("{}; a communicator reads the text form and NCCL's XML alone, and `tutti topo "
+                  "export --from {} -o FILE` writes the text form",
                   graph.error().what, path));
 }
 

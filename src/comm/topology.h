@@ -29,9 +29,17 @@ struct HostTopology {
 enum class TopologySource : std::uint32_t { kNone, kFile, kProbed };
 TopologySource topology_source(const Settings& settings, int rank_count);
 
-/// The text form from the file of the setting, at most kMostTopologyBytes. kInvalidArgument, in one
-/// line that begins with the setting, if it can't be read, or is of another form.
-Result<topology::Graph> read_topology_file(const std::string& path);
+/// What a file of the setting says.
+struct TopologyFile {
+  topology::Graph graph;
+  /// It is NCCL's XML of one host, which leaves to the machine what it does not say
+  /// (topology/nccl/complete.h). The text form says all.
+  bool partial = false;
+};
+/// The text form or NCCL's XML from the file of the setting, at most kMostTopologyBytes.
+/// kInvalidArgument, in one line that begins with the setting, if it can't be read, is of another
+/// form, or is of no machine.
+Result<TopologyFile> read_topology_file(const std::string& path);
 inline constexpr std::size_t kMostTopologyBytes = std::size_t{512} << 10;
 
 /// Rank 0 tells, the others hear. kInvalidArgument on all ranks if a file can't be read.

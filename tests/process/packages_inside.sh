@@ -35,7 +35,7 @@ if compgen -G '/packages/tutti-nccl_*.deb' >/dev/null; then
 fi
 
 echo "== programs"
-install /packages/libtutti*.deb g++ pkg-config libfmt-dev libspdlog-dev libhwy-dev libsodium-dev libhwloc-dev
+install /packages/libtutti*.deb g++ pkg-config libfmt-dev libspdlog-dev libhwy-dev libsodium-dev libpugixml-dev libhwloc-dev
 block cpp README.md program.cc >hello.cc
 block c TUTORIAL.md sum.c >total.c
 # shellcheck disable=SC2046 # Flags are words.

@@ -93,8 +93,10 @@ TEST_CASE("a topology that can't be read is an error on all ranks") {
   settings.topology = files.path() + "/nothing";
   const std::vector<int> any(2, cpus.at(0));
   all_say(3, settings, any, true, "nothing: it can't be read: No such file or directory", "");
+  settings.topology = write(files, "<topology/>\n");
+  all_say(3, settings, any, true, "a communicator reads the text form and NCCL's XML alone", "");
   settings.topology = write(files, "<system version=\"1\"/>\n");
-  all_say(3, settings, any, true, "a communicator reads the text form alone", "");
+  all_say(3, settings, any, true, ":1: a <system> without any <cpu>", "");
 }
 
 Peer peer_on(const std::string& host, const std::vector<int>& cpus) {

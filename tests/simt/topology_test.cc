@@ -306,7 +306,7 @@ TEST_CASE("where the graph has not all devices, plans are chosen without it, and
 
 TEST_CASE("a file that cannot be used is an error that says so") {
   for (const bool there : {false, true}) {
-    const File file("<system version=\"1\"/>");
+    const File file("<topology version=\"2.0\"/>");
     const DeviceCluster cluster({0, 1}, settings_with(there ? file.path() : "/nowhere"));
     has(cluster.complaint, there ? "TUTTI_TOPOLOGY=" + file.path() + ": "
                                  : "TUTTI_TOPOLOGY=/nowhere: it can't be read");

@@ -229,8 +229,9 @@ const std::array<Knob, 26> kKnobs{{
      [](const Settings& s) -> std::string { return s.adapt ? "on" : "off"; }},
     text_knob<&Settings::tuning, is_path>("TUTTI_TUNING", "tuning",
                                           "a file that tutti tune wrote, or off"),
-    text_knob<&Settings::topology, is_path>("TUTTI_TOPOLOGY", "topology",
-                                            "a file with the text form of a topology, or off"),
+    text_knob<&Settings::topology, is_path>(
+        "TUTTI_TOPOLOGY", "topology",
+        "a file with the text form of a topology or NCCL's XML, or off"),
     text_knob<&Settings::net_interfaces, is_interface_rule>(
         "TUTTI_NET_INTERFACES", "net_interfaces",
         "interfaces, prefixes with * or networks, separated by commas; from a ^ on they are "

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -12,11 +14,13 @@
 #include <fmt/ranges.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "comm/exchange_over.h"
 #include "comm/topology.h"
 #include "cuda/comm/exchange_status.h"
 #include "cuda/comm/graph_costs.h"
 #include "topology/graph/text.h"
+#include "topology/nccl/complete.h"
 #include "topology/probe/probe.h"
 #include "topology/probe/sources/sysfs.h"
 
@@ -57,20 +61,48 @@ std::string name_of(const DeviceInfo& mine) {
 }
 
 /// NICs are not asked by verbs: what it knows beyond sysfs does not matter here.
-Own probe(const DeviceInfo& mine) {
+Graph probe() {
   topology::ProbeOptions options;
   options.verbs = "";
-  return {name_of(mine), "", "probe", "", shared(bare(topology::probe_machine(options).graph))};
+  return topology::probe_machine(options).graph;
+}
+
+/// The addresses of the devices of this host that ranks have, each once.
+std::vector<std::string> buses_here(const DeviceRank& self, const std::vector<DeviceInfo>& all) {
+  const std::vector<int>& of = self.machine.hosts.of;
+  std::vector<std::string> buses;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!of.empty() && of[rank] != of[self.index()]) continue;
+    std::string bus = topology::parse_bus(all[rank].bus);
+    if (std::find(buses.begin(), buses.end(), bus) == buses.end()) buses.push_back(std::move(bus));
+  }
+  return buses;
+}
+
+/// Says so once in a process: programs make many communicators.
+void warn_of_other_host(const std::string& path, std::string_view why) {
+  static std::mutex lock;
+  static std::set<std::string> said;
+  const std::lock_guard guard(lock);
+  if (!said.insert(path).second) return;
+  log::warn(log::Part::kDevices,
+            "TUTTI_TOPOLOGY={}: it is not used, and the host is probed: {}; TUTTI_TOPOLOGY_DUMP="
+            "FILE writes what there is",
+            path, why);
 }
 
 /// In a file of several hosts this one has to find itself.
-Result<Own> read(const DeviceRank& self, const DeviceInfo& mine) {
+Result<Own> read(const DeviceRank& self, const DeviceInfo& mine,
+                 const std::vector<DeviceInfo>& all) {
   const std::string& path = self.settings.topology;
-  auto graph = read_topology_file(path);
-  if (!graph) {
-    graph.error().rank = self.me;
-    return std::move(graph.error());
+  auto found = machine_graph(self, all);
+  if (!found) {
+    found.error().rank = self.me;
+    return std::move(found.error());
   }
+  const Graph* const graph = &found->graph;
+  if (!found->of_file)
+    return Own{name_of(mine), "", fmt::format("probe, not {}", path), "", shared(bare(*graph))};
   Own own{path, "", "", "", shared(bare(*graph))};
   if (graph->all(NodeKind::kHost).size() == 1) return own;
   const std::vector<int>& of = self.machine.hosts.of;
@@ -85,11 +117,12 @@ Result<Own> read(const DeviceRank& self, const DeviceInfo& mine) {
   return own;
 }
 
-Result<Own> ask(const DeviceRank& self, const DeviceInfo& mine) {
+Result<Own> ask(const DeviceRank& self, const DeviceInfo& mine,
+                const std::vector<DeviceInfo>& all) {
   const std::string& setting = self.settings.topology;
   if (setting == "off") return Own{name_of(mine), "", "", "TUTTI_TOPOLOGY=off", nullptr};
-  if (setting.empty()) return probe(mine);
-  return read(self, mine);
+  if (setting.empty()) return Own{name_of(mine), "", "probe", "", shared(bare(probe()))};
+  return read(self, mine, all);
 }
 
 /// What a host tells of itself: its name and place, and, alike on hosts that are, the rest: lines
@@ -132,7 +165,8 @@ struct Host {
 using Hosts = std::vector<Host>;
 
 /// Collective.
-Result<Hosts> share(DeviceRank& self, const DeviceInfo& mine, const HostGraph& known) {
+Result<Hosts> share(DeviceRank& self, const std::vector<DeviceInfo>& infos,
+                    const HostGraph& known) {
   const std::vector<int>& of = self.machine.hosts.of;
   std::vector<std::size_t> speakers;  // By host, its lowest rank.
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(self.rank_count); ++rank) {
@@ -141,7 +175,7 @@ Result<Hosts> share(DeviceRank& self, const DeviceInfo& mine, const HostGraph& k
   }
   const bool speaks = std::find(speakers.begin(), speakers.end(), self.index()) != speakers.end();
   Result<Own> own = known.own;
-  if (speaks && !known.asked) own = ask(self, mine);
+  if (speaks && !known.asked) own = ask(self, infos[self.index()], infos);
   Fingerprint print;
   std::optional<Told> told;
   if (speaks && own) print.hash = hash_text(told.emplace(*own).rest);
@@ -216,6 +250,22 @@ Result<std::vector<NodeId>> places_in_one(const Hosts& hosts) {
 
 }  // namespace
 
+Result<MachineGraph> machine_graph(const DeviceRank& self, const std::vector<DeviceInfo>& all) {
+  const std::string& path = self.settings.topology;
+  if (path.empty() || path == "off") return MachineGraph{probe(), false};
+  TUTTI_TRY(auto file, read_topology_file(path));
+  if (!file.partial) return MachineGraph{std::move(file.graph), true};
+  Graph probed = probe();
+  const auto buses = buses_here(self, all);
+  const bool is_of_here = topology::shares_address(file.graph, probed, buses);
+  topology::complete(file.graph, probed);
+  const auto missing = topology::missing_gpus(file.graph, buses);
+  if (is_of_here && missing.empty()) return MachineGraph{std::move(file.graph), true};
+  warn_of_other_host(path, is_of_here ? "neither it nor the host shows device " + missing.front()
+                                      : "it has no PCI address of this host");
+  return MachineGraph{std::move(probed), false};
+}
+
 Status learn_graph(DeviceRank& self, const std::vector<DeviceInfo>& all, const HostGraph& known) {
   planner::DeviceMachine& machine = self.machine;
   HostGraph& own = self.topology;
@@ -224,7 +274,7 @@ Status learn_graph(DeviceRank& self, const std::vector<DeviceInfo>& all, const H
     own.why_not = "there is one device";
     return ok();
   }
-  TUTTI_TRY(const Hosts hosts, share(self, all[self.index()], known));
+  TUTTI_TRY(const Hosts hosts, share(self, all, known));
   const std::vector<int>& of = machine.hosts.of;
   const Host& here = hosts[of.empty() ? 0 : static_cast<std::size_t>(of[self.index()])];
   own = {true, *here.kind, in_words(hosts), missing(hosts)};

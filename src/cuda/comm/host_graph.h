@@ -13,6 +13,16 @@
 
 namespace tutti {
 
+/// This rank's host, or several, with all that is known of them.
+struct MachineGraph {
+  topology::Graph graph;
+  bool of_file = false;  // It is what the file of the setting says; else the host was probed.
+};
+/// From the file of the setting `topology`, or by a probe. A file of NCCL is completed by a probe;
+/// one of another host, by its PCI addresses, is not used, and a warning says so.
+/// kInvalidArgument: the file can't be read.
+Result<MachineGraph> machine_graph(const DeviceRank& self, const std::vector<DeviceInfo>& all);
+
 /// Sets the rank's topology and, if plans can be chosen by it, the machine's graph; all else of the
 /// machine has to be known. What cannot be probed is no error, a file that cannot be read is one.
 /// `known`: of a communicator that has these ranks and more. Collective.
