@@ -186,7 +186,7 @@ Status open_network(DeviceRank& self, const Transport& transport, std::span<cons
                    .net_interfaces = self.settings.net_interfaces,
                    .rdma_devices = self.settings.rdma_devices,
                    .rdma_gid_index = self.settings.rdma_gid_index,
-                   .nic_paths = nic_paths_of(all),
+                   .nic_paths = nic_paths_of(self.settings, all),
                    .exchange = exchange_over(self.control),
                    .deadline = Deadline::after(self.settings.timeout),
                    .near_waits = false};

@@ -1,9 +1,13 @@
 #include "cuda/comm/gpudirect.h"
 
+#include <optional>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "comm/topology.h"
 #include "cuda/comm/exchange_status.h"
+#include "topology/nccl/complete.h"
 #include "topology/probe/nic_paths.h"
 #include "topology/probe/probe.h"
 #include "topology/probe/same_root.h"
@@ -71,14 +75,32 @@ Result<bool> all_can(DeviceRank& self, const Status& mine) {
   return true;
 }
 
+/// What a file of NCCL says of this host; nothing: there is none, or it is of another host. Virtual
+/// machines hide which card is next to which device, and clouds ship such files to tell it. The
+/// text form may be of machines elsewhere, so it does not count.
+std::optional<topology::Graph> graph_by_file(const std::string& path,
+                                             std::span<const std::string> buses) {
+  if (path.empty() || path == "off") return std::nullopt;
+  auto file = read_topology_file(path);  // An error is told by learn_graph.
+  if (!file || !file->partial) return std::nullopt;
+  if (!topology::shares_address(file->graph, topology::this_machine(), {})) return std::nullopt;
+  topology::complete(file->graph, topology::this_machine());
+  if (!topology::missing_gpus(file->graph, buses).empty()) return std::nullopt;
+  return std::move(file->graph);
+}
+
 }  // namespace
 
-NicPaths nic_paths_of(const std::vector<DeviceInfo>& all) {
-  return [&all](std::span<const int> ranks, std::span<const std::string> cards) {
+NicPaths nic_paths_of(const Settings& settings, const std::vector<DeviceInfo>& all) {
+  return [&settings, &all](std::span<const int> ranks, std::span<const std::string> cards) {
     std::vector<topology::Place> places;
-    for (const int rank : ranks)
-      places.push_back({topology::parse_bus(all[static_cast<std::size_t>(rank)].bus)});
-    return topology::nic_paths(topology::this_machine(), places, cards);
+    std::vector<std::string> buses;
+    for (const int rank : ranks) {
+      buses.push_back(topology::parse_bus(all[static_cast<std::size_t>(rank)].bus));
+      places.push_back({buses.back()});
+    }
+    const auto by_file = graph_by_file(settings.topology, buses);
+    return topology::nic_paths(by_file ? *by_file : topology::this_machine(), places, cards);
   };
 }
 

@@ -14,7 +14,8 @@ namespace tutti {
 /// TUTTI_GPUDIRECT=on can't be had it is an error that names the rank. Collective.
 Status choose_gpudirect(DeviceRank& self, const Transport& transport, Opening& opening);
 
-/// How near cards are to the devices of ranks. As long as `all` lives.
-NicPaths nic_paths_of(const std::vector<DeviceInfo>& all);
+/// How near cards are to the devices of ranks, by the files of this machine and, if the setting
+/// names one that is of it, a file of NCCL. As long as both live.
+NicPaths nic_paths_of(const Settings& settings, const std::vector<DeviceInfo>& all);
 
 }  // namespace tutti

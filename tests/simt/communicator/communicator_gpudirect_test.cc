@@ -14,6 +14,7 @@
 #include "support/catch.h"
 #include "support/kinds.h"
 #include "support/net/fake_rdma.h"
+#include "support/processes.h"
 #include "topology/graph/text.h"
 #include "topology/probe/probe.h"
 
@@ -274,6 +275,38 @@ TEST_CASE("in pinned memory, too, slots go by the card at the device, whatever i
   settings.rdma_devices = "fake1,fake0,fake2";  // A user's order is kept.
   const DeviceCluster named({0, 1}, settings);
   CHECK_THAT(named.comms[0].describe(), Catch::Contains("short messages by fake1:1, PHB from GPU"));
+}
+
+TEST_CASE("where the machine hides which card is at which device, a file of NCCL tells it") {
+  const Machine flat("pci0000:10", "pci0000:11", "pci0000:30", "pci0000:31", "pci0000:32");
+  const test::ScratchDirectory files;
+  const auto firsts = [&](const std::string& left, const std::string& right) {
+    const auto leaf = [](const std::string& bus, const char* type) {
+      return "<pci busid=\"" + bus + "\" class=\"" + type +
+             "\" link_speed=\"16 GT/s\" link_width=\"16\"/>";
+    };
+    Settings settings = verbs_settings("off");
+    settings.rdma_devices = "";
+    settings.topology = files.path() + "/cloud.xml";
+    std::ofstream(settings.topology)
+        << R"(<system version="1"><cpu numaid="0"><pci busid="ffff:ff:01.0" class="0x060400">)"
+        << leaf("0000:10:00.0", "0x030200") << leaf(left, "0x020700")
+        << R"(</pci><pci busid="ffff:ff:02.0" class="0x060400">)"
+        << leaf("0000:11:00.0", "0x030200") << leaf(right, "0x020700") << "</pci></cpu></system>";
+    const DeviceCluster cluster({0, 1}, settings);
+    std::string text = cluster.complaint;
+    for (const DeviceCommunicator& comm : cluster.comms) {
+      const std::string said = comm.describe();
+      text += said.substr(std::min(said.find("short messages by"), said.size()), 43) + ";";
+    }
+    return text;
+  };
+  CHECK(
+      firsts("0000:19:00.0", "0000:18:00.0") ==
+      "short messages by fake2:1, PIX from GPU 0000;short messages by fake1:1, PIX from GPU 0000;");
+  CHECK(
+      firsts("0000:17:00.0", "0000:19:00.0") ==
+      "short messages by fake0:1, PIX from GPU 0000;short messages by fake2:1, PIX from GPU 0000;");
 }
 
 TEST_CASE("memory that a card does not take is told, and an error where it has to be taken") {
