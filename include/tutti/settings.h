@@ -53,6 +53,10 @@ struct TUTTI_API Settings {
   /// each. Host communicators: rank 0 reads the file, which describes all hosts; without one, only
   /// the NUMA nodes of a single host are considered.
   std::string topology;
+  /// TUTTI_TOPOLOGY_DUMP: a file into which rank TUTTI_TOPOLOGY_DUMP_RANK of each communicator of
+  /// devices writes the topology of its host as NCCL's XML when ranks have joined; empty: none.
+  std::string topology_dump;
+  int topology_dump_rank = 0;
   std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
   std::string rdma_devices;    // TUTTI_RDMA_DEVICES: "mlx5_0,mlx5_1:2", "^mlx5_3"; empty chooses.
   /// TUTTI_RDMA_GID_INDEX: the place in the table of a RoCE port of the address (GID) that it is

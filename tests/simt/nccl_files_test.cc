@@ -1,6 +1,9 @@
-// Communicators of devices that take NCCL's topology files (cuda/comm/host_graph.h). The simulated
-// devices are not really here, so that a probe knows none of them.
+// Communicators of devices that take NCCL's topology files, and that write them
+// (cuda/comm/host_graph.h, cuda/comm/topology_dump.h). The simulated devices are not really here,
+// so that a probe knows none of them.
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "simt/communicator/device_communicators.h"
 #include "support/catch.h"
@@ -24,6 +27,11 @@ std::string file_of(const test::ScratchDirectory& folder, const std::string& tex
   const std::string path = folder.path() + "/" + std::to_string(number++) + ".xml";
   std::ofstream(path) << text;
   return path;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 topology::Graph machine() {
@@ -115,6 +123,52 @@ TEST_CASE("a file of NCCL that is damaged is an error that says where") {
   CHECK_THAT(complaint("<topology/>"), Catch::Contains("the text form and NCCL's XML alone"));
   CHECK_THAT(complaint(whole + std::string(std::size_t{512} << 10, ' ')),
              Catch::Contains("longer than 524288 bytes"));
+}
+
+TEST_CASE("one rank writes the topology that is used, with the ranks of the GPUs") {
+  const test::ScratchDirectory files;
+  Settings settings = settings_with(file_of(files, xml_of(machine())));
+  settings.topology_dump = files.path() + "/dump.xml";
+  const auto make = [&](const std::vector<int>& devices) {
+    const DeviceCluster cluster(devices, settings);
+    CHECK(cluster.complaint == "");
+  };
+  make({2, 0, 5});
+  auto read = topology::read_nccl_xml(contents(settings.topology_dump), "dump");
+  REQUIRE(read);
+  std::string ranks;
+  for (const topology::NodeId gpu : read->graph.all(NodeKind::kGpu)) {
+    const std::string& rank = topology::fact(read->graph[gpu], "rank");
+    ranks += rank.empty() ? "-" : rank;
+  }
+  CHECK(ranks == "1-0--2--");
+  CHECK(read->graph.all(NodeKind::kGpu).size() == machine().all(NodeKind::kGpu).size());
+
+  // Another rank, of which there is none at first; with a single device too.
+  std::filesystem::remove(settings.topology_dump);
+  settings.topology_dump_rank = 1;
+  make({0});
+  CHECK_FALSE(std::filesystem::exists(settings.topology_dump));
+  make({0, 1});
+  CHECK(std::filesystem::exists(settings.topology_dump));
+  settings.topology_dump_rank = 0;
+  settings.topology = "";
+  settings.topology_dump = files.path() + "/probed.xml";
+  make({0});
+  CHECK_THAT(contents(settings.topology_dump), Catch::StartsWith("<system "));
+}
+
+TEST_CASE("a topology that can't be written is a warning, and the communicator works") {
+  const test::ScratchDirectory files;
+  Settings settings = settings_with(file_of(files, xml_of(machine())));
+  settings.topology_dump = files.path() + "/nowhere/dump.xml";
+  const std::string said = test::said_aside([&] {
+    DeviceCluster cluster({0, 1}, settings);
+    CHECK(cluster.complaint == "");
+    CHECK(cluster.comms.size() == 2);
+  });
+  CHECK_THAT(said, Catch::Contains("TUTTI_TOPOLOGY_DUMP=" + settings.topology_dump +
+                                   ": it was not written: "));
 }
 
 }  // namespace

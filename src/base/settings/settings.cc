@@ -159,7 +159,7 @@ constexpr Knob number_knob(const char* variable, const char* name, const char* a
           [](const Settings& settings) { return std::to_string(settings.*field); }};
 }
 
-const std::array<Knob, 26> kKnobs{{
+const std::array<Knob, 28> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -232,6 +232,10 @@ const std::array<Knob, 26> kKnobs{{
     text_knob<&Settings::topology, is_path>(
         "TUTTI_TOPOLOGY", "topology",
         "a file with the text form of a topology or NCCL's XML, or off"),
+    text_knob<&Settings::topology_dump, is_path>("TUTTI_TOPOLOGY_DUMP", "topology_dump",
+                                                 "a file for the topology as NCCL's XML"),
+    number_knob<&Settings::topology_dump_rank, 0, 1 << 20>(
+        "TUTTI_TOPOLOGY_DUMP_RANK", "topology_dump_rank", "a number from 0 to 1048576"),
     text_knob<&Settings::net_interfaces, is_interface_rule>(
         "TUTTI_NET_INTERFACES", "net_interfaces",
         "interfaces, prefixes with * or networks, separated by commas; from a ^ on they are "

@@ -23,6 +23,7 @@
 #include "cuda/comm/links.h"
 #include "cuda/comm/reach.h"
 #include "cuda/comm/state.h"
+#include "cuda/comm/topology_dump.h"
 #include "kernels/cuda/messages.h"
 #include "planner/kernel_phases.h"
 #include "planner/kernel_shape.h"
@@ -320,6 +321,7 @@ Result<std::unique_ptr<DeviceCommunicator::State>> join_devices(Communicator con
   self.created_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   arrive(self.token);
+  dump_topology(self, all);
   return state;
 }
 

@@ -109,6 +109,8 @@ std::map<std::string, Domain> setting_domains() {
       {"TUTTI_ADAPT", {{"on", "off"}, {"auto", "On", "1"}}},
       {"TUTTI_TUNING", {{"off", "/a path/x.json"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_TOPOLOGY", {{"off", "/a path/x.topo"}, {"a\nb", std::string(4097, 'a')}}},
+      {"TUTTI_TOPOLOGY_DUMP", {{"/a path/x.xml"}, {"a\nb", std::string(4097, 'a')}}},
+      {"TUTTI_TOPOLOGY_DUMP_RANK", {{"0", "7", "1048576"}, {"-1", "1048577", "all"}}},
       {"TUTTI_NET_INTERFACES", {{"eth0,ib*", "^docker0"}, {"a\nb", std::string(257, 'a')}}},
       {"TUTTI_GPUDIRECT", {{"auto", "on", "off"}, {"yes", "On", "1", "auto,on"}}},
       {"TUTTI_PEERS", {{"auto", "nvlink", "off"}, {"on", "NVLink", "pcie", "auto,off"}}},
