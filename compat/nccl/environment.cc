@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "base/settings/settings_table.h"
 #include "debug.h"
@@ -161,6 +163,16 @@ std::optional<std::string> any(std::string_view text, const std::string& /*befor
   return std::string(text);
 }
 
+/// TUTTI_TOPOLOGY=off is no file.
+std::optional<std::string> file(std::string_view text, const std::string& /*before*/) {
+  return text == "off" ? "./off" : std::string(text);
+}
+
+std::optional<std::string> rank(std::string_view text, const std::string& /*before*/) {
+  const auto number = parse_number(text, 0, 1 << 20);
+  return number ? std::optional(std::to_string(*number)) : std::nullopt;
+}
+
 std::optional<std::string> zero_or_one(std::string_view text, const std::string& /*before*/) {
   return parse_number(text, 0, 1) ? std::optional(std::string(text)) : std::nullopt;
 }
@@ -205,15 +217,16 @@ constexpr Variable kVariables[] = {
     {"NCCL_MAX_CTAS", "TUTTI_MOST_LANES", "a number from 1 on", "the same; goes before `maxCTAs`",
      most_lanes},
     {"NCCL_NVLS_ENABLE", "TUTTI_ALGORITHM", "0, 1 or 2", "0: no multicast memory", no_nvls},
+    {"NCCL_TOPO_FILE", "TUTTI_TOPOLOGY", "a file's name", "see below", file},
+    {"NCCL_TOPO_DUMP_FILE", "TUTTI_TOPOLOGY_DUMP", "a file's name", "see below", file},
+    {"NCCL_TOPO_DUMP_FILE_RANK", "TUTTI_TOPOLOGY_DUMP_RANK", "a number from 0 to 1048576",
+     "the rank that writes it", rank},
     {"NCCL_VERSION", "", "anything", "container images set it", any},
     {"NCCL_ASYNC_ERROR_HANDLING", "", "anything", "torch reads it", any},
     {"NCCL_BLOCKING_WAIT", "", "anything", "torch reads it", any},
     {"NCCL_ALGO", "", "", "instead: `TUTTI_ALGORITHM`, with other names"},
     {"NCCL_PROTO", "", "", "instead: `TUTTI_ALGORITHM`, with other names"},
     {"NCCL_SHM_DISABLE", "", "", "shared memory needs no room in /dev/shm"},
-    {"NCCL_TOPO_FILE", "", "",
-     "instead: `TUTTI_TOPOLOGY`, a file of `tutti topo export --from FILE -o FILE`"},
-    {"NCCL_TOPO_DUMP_FILE", "", "", "instead: `tutti topo export -o FILE`"},
 };
 
 void read_one(const Variable& variable, const std::string& text, Environment& result) {
@@ -295,6 +308,20 @@ Values collect() {
   return set;
 }
 
+bool can_read(const std::string& path) { return ::access(path.c_str(), R_OK) == 0; }
+
+/// NCCL goes on without a topology that it can't read, where TUTTI_TOPOLOGY is an error: an image
+/// may name a file that only some of its machines have.
+void drop_unreadable_topology(Environment& read) {
+  const auto found = read.settings.find("TUTTI_TOPOLOGY");
+  if (found == read.settings.end() || can_read(found->second)) return;
+  const std::string why = std::generic_category().message(errno);
+  read.complaints.push_back(fmt::format("NCCL_TOPO_FILE='{}' has no effect: it can't be read: {}",
+                                        shown_value(found->second), why));
+  read.settings.erase(found);
+  std::erase_if(read.notes, [](const auto& note) { return note.starts_with("NCCL_TOPO_FILE "); });
+}
+
 }  // namespace
 
 std::span<const Variable> variables() { return kVariables; }
@@ -367,8 +394,9 @@ std::optional<Place> parse_place(std::string_view text) {
 const Environment& environment() {
   static const Environment one = [] {
     Environment read = read_variables(collect());
+    drop_unreadable_topology(read);
     const std::string named = of_process("NCCL_CONF_FILE");
-    if (!named.empty() && ::access(named.c_str(), R_OK) != 0)
+    if (!named.empty() && !can_read(named))
       read.complaints.push_back(
           fmt::format("NCCL_CONF_FILE='{}' has no effect: it can't be read", shown_value(named)));
     start_debug(read);

@@ -131,6 +131,37 @@ TEST_CASE("a configuration file that can't be read is told") {
   CHECK(count(text, "NCCL WARN NCCL_CONF_FILE='/nowhere' has no effect: it can't be read\n") == 1);
 }
 
+TEST_CASE("NCCL's topology files: one that is read, one that can't be, and one that is written") {
+  const ScratchDirectory scratch;
+  std::string devices;
+  for (const int device : {0, 1}) {
+    char bus[20] = {};
+    REQUIRE(cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess);
+    devices += std::string("<pci busid=\"") + bus + R"(" class="0x030200"/>)";
+  }
+  const std::string file = scratch.path() + "/cloud.xml", dump = scratch.path() + "/dump.xml";
+  std::ofstream(file) << R"(<system version="1"><cpu numaid="0">)" + devices + "</cpu></system>\n";
+  std::string text = written({{"NCCL_DEBUG", "INFO"},
+                              {"NCCL_TOPO_FILE", file},
+                              {"NCCL_TOPO_DUMP_FILE", dump},
+                              {"NCCL_TOPO_DUMP_FILE_RANK", "1"}});
+  INFO(text);
+  CHECK(count(text, "plans [^\n]*topology of " + file) >= 1);
+  CHECK(count(text, "INFO NCCL_TOPO_FILE set by environment to ") == 1);
+  CHECK(count(text, "TUTTI_TOPOLOGY_DUMP=" + dump + ": the topology was written") == 1);
+  std::ifstream written_file(dump);
+  const std::string xml(std::istreambuf_iterator<char>(written_file), {});
+  INFO(xml);
+  CHECK(xml.starts_with("<system version=\"1\">"));
+  CHECK(count(xml, "<gpu [^>]*rank=\"[01]\"") == 2);
+
+  text = written({{"NCCL_DEBUG", "WARN"}, {"NCCL_TOPO_FILE", scratch.path() + "/none.xml"}});
+  INFO(text);
+  CHECK(count(text,
+              "NCCL WARN NCCL_TOPO_FILE='[^\n]*/none\\.xml' has no effect: it can't be read: "
+              "No such file or directory\n") == 1);
+}
+
 namespace {
 
 /// A rank that has its own id of NCCL_COMM_ID: two communicators one after the other, and parts.

@@ -96,6 +96,11 @@ TEST_CASE("variables that go together make one setting") {
   CHECK(becomes(kTransport, {{"NCCL_NET", "IB"}}).empty());
   CHECK(becomes(kTransport, {{"NCCL_IB_DISABLE", "1"}, {"NCCL_NET", "IB"}}) == "^verbs");
   CHECK(becomes(kTransport, {{"NCCL_NET", "AWS Libfabric"}}) == "-");
+  CHECK(becomes("TUTTI_TOPOLOGY", {{"NCCL_TOPO_FILE", "/opt/a b.xml"}}) == "/opt/a b.xml");
+  CHECK(becomes("TUTTI_TOPOLOGY", {{"NCCL_TOPO_FILE", "off"}}) == "./off");
+  CHECK(becomes("TUTTI_TOPOLOGY_DUMP", {{"NCCL_TOPO_DUMP_FILE", "x.xml"}}) == "x.xml");
+  CHECK(becomes("TUTTI_TOPOLOGY_DUMP_RANK", {{"NCCL_TOPO_DUMP_FILE_RANK", "7"}}) == "7");
+  CHECK(becomes("TUTTI_TOPOLOGY_DUMP_RANK", {{"NCCL_TOPO_DUMP_FILE_RANK", "-1"}}) == "-");
   const auto least = [](const Values& set) { return becomes("TUTTI_LEAST_LANES", set); };
   const auto most = [](const Values& set) { return becomes("TUTTI_MOST_LANES", set); };
   CHECK(most({{"NCCL_MAX_CTAS", "4"}}) == "4");
