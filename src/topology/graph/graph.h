@@ -5,7 +5,7 @@
 // pictures are functions of a graph and of nothing else. So whatever is computed on a machine can
 // be computed elsewhere from its file (text.h).
 //
-// Invariants (validate in reader.h says which a graph breaks): names are unique and have no white
+// Invariants (validate.h says which a graph breaks): names are unique and have no white
 // space; links join two different nodes that exist; bandwidths are gigabytes (1e9 bytes) a second
 // of payload that a program can get, not signalling rates, and never negative; 0 with
 // Origin::kUnknown means that nobody knows.
