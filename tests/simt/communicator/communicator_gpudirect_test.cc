@@ -297,7 +297,7 @@ TEST_CASE("where the machine hides which card is at which device, a file of NCCL
     std::string text = cluster.complaint;
     for (const DeviceCommunicator& comm : cluster.comms) {
       const std::string said = comm.describe();
-      text += said.substr(std::min(said.find("short messages by"), said.size()), 43) + ";";
+      text += said.substr(std::min(said.find("short messages by"), said.size()), 44) + ";";
     }
     return text;
   };
