@@ -31,6 +31,7 @@ class Completing {
     }
     for (const Link& link : probed_.links) {
       if (link.kind == LinkKind::kPcie) pcie(link);
+      if (link.kind == LinkKind::kSocket) socket(link);
     }
     for (const NodeId theirs : probed_.all()) {
       if (is_lacking(theirs)) add(theirs, 0);
@@ -102,6 +103,18 @@ class Completing {
       link.forward = theirs.forward;
       link.backward = theirs.backward;
       link.pcie = theirs.pcie;
+    }
+  }
+
+  /// The rate between two NUMA nodes of which the file does not say which processors they are.
+  void socket(const Link& theirs) {
+    const auto a = known(theirs.a), b = known(theirs.b);
+    if (!a || !b || !theirs.forward.known()) return;
+    for (Link& link : file_.links) {
+      const bool same = (link.a == *a && link.b == *b) || (link.a == *b && link.b == *a);
+      if (link.kind != LinkKind::kSocket || !same || link.forward.known()) continue;
+      link.forward = theirs.forward;
+      link.backward = theirs.backward;
     }
   }
 

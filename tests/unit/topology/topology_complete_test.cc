@@ -171,6 +171,24 @@ TEST_CASE("a machine's own dump, completed by the machine, has no more devices t
   }
 }
 
+TEST_CASE("what joins two sockets comes from the machine if the file names no processors") {
+  MemoryTree tree;
+  load(tree, "sysfs-hgx");
+  const Graph machine = probe_tree(tree).graph;
+  Graph graph = nccl("<system version=\"1\"><cpu numaid=\"0\"/><cpu numaid=\"1\"/></system>");
+  const auto rate = [](const Graph& of) {
+    for (const Link& link : of.links) {
+      if (link.kind == LinkKind::kSocket) return link.forward;
+    }
+    return Quantity{};
+  };
+  REQUIRE(rate(machine).known());
+  CHECK_FALSE(rate(graph).known());
+  complete(graph, machine);
+  require_sound(graph);
+  CHECK(rate(graph).value == rate(machine).value);
+}
+
 TEST_CASE("files of other machines, and devices that nobody shows, are told") {
   const Graph machine = virtual_machine();
   Graph graph = nccl(kSwitches);
