@@ -62,4 +62,6 @@ foreach(target tutti_static tutti_command sweeps simulated nccl_simulated_static
     add_dependencies(installed ${target})
   endif()
 endforeach()
-include(cmake/packages.cmake)
+if(PROJECT_IS_TOP_LEVEL)  # CPack takes one configuration; a project that contains Tutti has its own.
+  include(cmake/packages.cmake)
+endif()
