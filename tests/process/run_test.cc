@@ -208,6 +208,42 @@ TEST_CASE("whole lines, in each rank's order, stdout to stdout and stderr to std
   }
 }
 
+TEST_CASE("equal lines of stderr that ranks write at about the same time are one line") {
+  constexpr int kRounds = 20;
+  const bool prefix = GENERATE(true, false);
+  // All write at once. The last one dies after that.
+  const std::string script =
+      "cd $TEST_DIRECTORY; i=0; while [ $i -lt 20 ]; do : >$i.$TUTTI_RANK; "
+      "until [ -e $i.0 ] && [ -e $i.1 ] && [ -e $i.2 ]; do sleep 0.001; done; "
+      "echo same $i >&2; echo same $i; i=$((i+1)); done; [ $TUTTI_RANK != 2 ] || kill -9 $$";
+  Command command(shell(3, script, {prefix ? "--prefix" : "--no-prefix", "--elastic"}));
+  REQUIRE(command.wait() == 0);
+  std::map<std::string, int> count;
+  for (const std::string& line : lines_of(command.out())) ++count[line];
+  for (int i = 0; i < kRounds; ++i)  // stdout is left as it is.
+    CHECK(count[(prefix ? "[1] same " : "same ") + std::to_string(i)] == (prefix ? 1 : 3));
+  std::array<int, 3> next{};
+  int folded = 0, raw = 0;
+  for (const std::string& line : lines_of(command.err())) {
+    if (line.starts_with("tutti run: ")) {
+      CHECK(line.find("rank 2 (process ") != std::string::npos);
+      continue;
+    }
+    raw += line.starts_with("same ");
+    if (!prefix) continue;
+    const std::map<std::string, std::vector<std::size_t>> whose{
+        {"[0]", {0}},      {"[1]", {1}},      {"[2]", {2}},        {"[0,1]", {0, 1}},
+        {"[0,2]", {0, 2}}, {"[1,2]", {1, 2}}, {"[0-2]", {0, 1, 2}}};
+    const auto ranks = whose.at(line.substr(0, line.find(' ')));
+    folded += ranks.size() > 1;
+    for (const std::size_t rank : ranks)
+      CHECK(line.substr(line.find(' ')) == " same " + std::to_string(next[rank]++));
+  }
+  CHECK(raw == (prefix ? 0 : 3 * kRounds));
+  CHECK((folded > 0) == prefix);
+  for (const int each : next) CHECK(each == (prefix ? kRounds : 0));
+}
+
 TEST_CASE("stdin goes to rank 0") {
   const std::string words = own_path().parent_path() / "run_test_input";
   std::ofstream(words) << "some\nwords\n";

@@ -10,36 +10,41 @@
 
 namespace tutti::tools {
 
-/// Cuts one stream into lines, and puts a prefix before each.
+/// Cuts one stream into lines.
 class LineCutter {
  public:
   /// A longer line is broken: a stream without line ends must not fill the memory.
   static constexpr std::size_t kMostLineBytes = std::size_t{1} << 20;
 
-  explicit LineCutter(std::string prefix) : prefix_(std::move(prefix)) {}
-  /// Adds the lines that are complete now to `out`.
-  void append(std::string_view bytes, std::string& out) {
+  /// Calls `take` for each line that is complete now, without its end.
+  template <class Take>
+  void append(std::string_view bytes, const Take& take) {
     while (!bytes.empty()) {
       const auto end = bytes.find('\n');
       const auto part = bytes.substr(0, end);
       if (end == std::string_view::npos) {
         rest_ += part;
-        if (rest_.size() > kMostLineBytes) finish(out);
+        if (rest_.size() > kMostLineBytes) finish(take);
         return;
       }
-      out.append(prefix_).append(rest_).append(part) += '\n';
-      rest_.clear();
+      if (rest_.empty()) {
+        take(part);
+      } else {
+        take(std::string_view(rest_ += part));
+        rest_.clear();
+      }
       bytes.remove_prefix(end + 1);
     }
   }
-  /// The stream has ended: adds what is left, as a line.
-  void finish(std::string& out) {
-    if (!rest_.empty()) out.append(prefix_).append(rest_) += '\n';
+  /// The stream has ended: what is left is a line.
+  template <class Take>
+  void finish(const Take& take) {
+    if (!rest_.empty()) take(std::string_view(rest_));
     rest_.clear();
   }
 
  private:
-  std::string prefix_, rest_;
+  std::string rest_;
 };
 
 /// Output that waits for one descriptor, written by a thread that must never block.

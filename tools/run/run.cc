@@ -221,8 +221,10 @@ void define_run(const perf::Command& app, int& exit_code) {
       .add_option("--remote-tutti", options->remote_tutti,
                   "Where this command is on the hosts, if not where it is here")
       .type_name("PATH");
-  command.add_flag("!--no-prefix,--prefix", options->prefix,
-                   "Pass lines on without \"[rank] \" before them");
+  command.add_flag(
+      "!--no-prefix,--prefix", options->prefix,
+      "Pass lines on without \"[rank] \" before them; with it, equal lines of stderr that "
+      "several ranks write at once are one: \"[0-2] ...\"");
   command
       .add_option("--timeout-after-failure", options->grace_seconds,
                   "From SIGTERM to SIGKILL for the other ranks once one has failed")

@@ -84,6 +84,7 @@ std::vector<Child> ranks_of(const Job& job) {
     const std::string rank = std::to_string(job.first_rank + i);
     ranks.push_back({.name = "rank " + rank,
                      .prefix = job.prefix ? "[" + rank + "] " : "",
+                     .rank = job.first_rank + i,
                      .program = job.program,
                      .environment = environment_of(job, i),
                      .orders = {}});

@@ -17,7 +17,8 @@ namespace tutti::tools {
 /// The process to start: a rank, or an agent that starts the ranks of another host.
 struct Child {
   std::string name;                  // "rank 3", "host node7".
-  std::string prefix;                // Before each of its lines.
+  std::string prefix;                // Before each of its lines; empty: they are passed on raw.
+  int rank = -1;                     // -1: it is an agent.
   std::vector<std::string> program;  // And its arguments.
   std::vector<std::string> environment;
   /// An agent reads this from its standard input, and then what to pass on to its ranks

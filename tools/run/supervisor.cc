@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/output.h"
+#include "tools/run/line_folder.h"
 #include "tools/run/line_relay.h"
 
 namespace tutti::tools {
@@ -80,8 +81,11 @@ class Supervisor {
  private:
   struct Stream {
     Fd source;
-    LineCutter lines;
+    std::string prefix;
+    int rank;
+    bool folded;  // Equal lines of several ranks become one.
     Outlet* outlet;
+    LineCutter lines{};
   };
   struct Running {
     std::string name;
@@ -89,7 +93,8 @@ class Supervisor {
     Fd orders;  // Into an agent.
   };
 
-  void say(const std::string& line) { errors_outlet_->queue() += "tutti run: " + line + "\n"; }
+  /// After what ranks have written before.
+  void say(const std::string& line) { folder_.add_own("tutti run: " + line, steady_clock::now()); }
 
   bool prepare() {
     const sigset_t handled = handled_signals();
@@ -145,24 +150,31 @@ class Supervisor {
         return false;
       }
       running_.push_back({child.name, started->pid, std::move(orders.write)});
-      streams_.push_back({std::move(started->output), LineCutter(child.prefix), &output_});
-      streams_.push_back({std::move(started->errors), LineCutter(child.prefix), errors_outlet_});
+      const bool folded = !child.prefix.empty();
+      if (folded) folder_.add_rank();
+      streams_.push_back({std::move(started->output), child.prefix, child.rank, false, &output_});
+      streams_.push_back(
+          {std::move(started->errors), child.prefix, child.rank, folded, errors_outlet_});
       ++alive_;
     }
     return true;
   }
 
+  bool all_closed() const {
+    return std::all_of(streams_.begin(), streams_.end(),
+                       [](const Stream& one) { return !one.source; });
+  }
+
   bool done() const {
-    if (alive_ > 0 || !output_.empty() || !errors_.empty()) return false;
-    const bool closed =
-        std::all_of(streams_.begin(), streams_.end(), [](const auto& one) { return !one.source; });
-    return closed || (give_up_at_ && steady_clock::now() >= *give_up_at_);
+    if (alive_ > 0 || !folder_.empty() || !output_.empty() || !errors_.empty()) return false;
+    return all_closed() || (give_up_at_ && steady_clock::now() >= *give_up_at_);
   }
 
   int timeout_ms() const {
     auto next = steady_clock::time_point::max();
     if (kill_at_) next = std::min(next, *kill_at_);
     if (give_up_at_) next = std::min(next, *give_up_at_);
+    if (const auto release = folder_.next()) next = std::min(next, *release);
     if (next == steady_clock::time_point::max()) return -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - steady_clock::now());
     return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
@@ -191,22 +203,47 @@ class Supervisor {
       if (polled[1].revents != 0 && !output_.write_some()) lose_output();
       if (polled[2].revents != 0) errors_.write_some();
       enforce_grace();
+      release_lines();
     }
-    std::string last;
-    for (Stream& stream : streams_) stream.lines.finish(last);
-    output_.queue() += last;
+    for (Stream& stream : streams_) finish(stream);
+    folder_.release_all(errors_outlet_->queue());
     while (!output_.empty()) output_.write_some();
     if (output_.failure() != 0) lose_output();
+    folder_.release_all(errors_outlet_->queue());
     while (!errors_.empty()) errors_.write_some();
+  }
+
+  void release_lines() {
+    if (alive_ == 0 && all_closed()) {  // None will come that could join.
+      folder_.release_all(errors_outlet_->queue());
+    } else {
+      folder_.release(steady_clock::now(), errors_outlet_->queue());
+    }
+  }
+
+  void take_line(const Stream& stream, std::string_view line) {
+    if (stream.folded) {
+      folder_.add(stream.rank, line, steady_clock::now(), stream.outlet->queue());
+      return;
+    }
+    // Where both lead to the same place, a rank's error stays before what the rank writes later.
+    if (stream.outlet == errors_outlet_ && stream.rank >= 0)
+      folder_.release_of(stream.rank, errors_outlet_->queue());
+    stream.outlet->queue().append(stream.prefix).append(line) += '\n';
+  }
+
+  void finish(Stream& stream) {
+    stream.lines.finish([&](std::string_view line) { take_line(stream, line); });
   }
 
   void relay(Stream& stream) {
     std::array<char, 65536> buffer;
     const ssize_t got = ::read(stream.source.get(), buffer.data(), buffer.size());
     if (got > 0) {
-      stream.lines.append({buffer.data(), static_cast<std::size_t>(got)}, stream.outlet->queue());
+      stream.lines.append({buffer.data(), static_cast<std::size_t>(got)},
+                          [&](std::string_view line) { take_line(stream, line); });
     } else if (got == 0 || errno != EINTR) {
-      stream.lines.finish(stream.outlet->queue());
+      finish(stream);
       stream.source.reset();
     }
   }
@@ -331,6 +368,7 @@ class Supervisor {
   const Supervision options_;
   Outlet output_{1}, errors_{2};
   Outlet* const errors_outlet_;  // `output_` where both lead to the same place.
+  LineFolder folder_;            // Before that outlet.
   Fd signals_;
   sigset_t old_mask_{};
   Fd input_;            // Into rank 0, where its input has to be passed on.

@@ -2,7 +2,9 @@
 // their end.
 //
 // One thread, one poll: signals come through a descriptor, so nothing interrupts anything.
-//   - What ranks write is passed on in whole lines.
+//   - What ranks write is passed on in whole lines; equal ones of stderr that come at about the
+//   same
+//     time as one (line_folder.h), if lines have prefixes.
 //   - SIGINT, SIGTERM and SIGHUP are passed on to all ranks; a second SIGINT kills them.
 //   - When a rank fails, the others are asked to end (SIGTERM), and killed after the grace time;
 //     but elastic jobs go on.
