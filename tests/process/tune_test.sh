@@ -33,6 +33,14 @@ tune -n 2 --collective broadcast >"$work/out" || fail "tune -n 2 again"
 [ "$(grep -c '"machine"' "$file")" = 2 ] || fail "$(grep -c '"machine"' "$file") tables, not 2"
 grep -q '"all_reduce"' "$file" && fail "the old table of 2 ranks is still there"
 
+# Before it is written, the difference from the table that is there is shown.
+grep -q "^changes of $file:" "$work/out" || fail "no changes: $(cat "$work/out")"
+grep -q "^  gather .* -> " "$work/out" && fail "changes of a table of 3 ranks: $(cat "$work/out")"
+grep -Eq "^  all_reduce  *plain .*[a-z_:0-9]+ -> not in the table" "$work/out" ||
+  fail "all_reduce leaves the table, unsaid: $(cat "$work/out")"
+tune -n 2 --collective broadcast --output "$work/new.json" >"$work/out" || fail "tune into a new file"
+grep -q "^$work/new.json has no table for these ranks yet" "$work/out" || fail "a new file: $(cat "$work/out")"
+
 # Threads have a table of their own.
 tune -n 2 --threads --collective gather >"$work/out" || fail "--threads"
 TUTTI_TUNING=$file "$TEST_BUILD_DIR/perf/all_reduce_perf" -t 2 -b 8 -e 8 -n 1 >"$work/out" 2>&1 || fail "threads"
@@ -53,11 +61,17 @@ for ((i = $(nproc); i > 0; --i)); do
 done
 code=0
 "$tutti" tune -n 2 --quick --collective gather --output "$work/busy.json" >"$work/out" 2>"$work/err" || code=$?
+# With --force it gets one, and is said to have been busy.
+tune -n 2 --collective gather --output "$work/forced.json" >"$work/out" 2>"$work/forced" ||
+  fail "--force on a busy machine: $(cat "$work/forced")"
 kill "${burners[@]}"
 [ "$code" = 1 ] || fail "tune on a busy machine: exit code $code"
 grep -Eq "^tutti tune: .*busy: load [0-9]+ on $(nproc --all) CPUs?; stop the other work" "$work/err" ||
   fail "tune on a busy machine: $(cat "$work/err")"
 [ ! -e "$work/busy.json" ] || fail "a table of a busy machine"
+[ -s "$work/forced.json" ] || fail "--force wrote nothing"
+grep -q "^tutti tune: this machine was busy: .*; the table may be wrong, and is written as --force says" "$work/forced" ||
+  fail "--force does not say that the machine was busy: $(cat "$work/forced")"
 
 expect_usage() {
   local code=0

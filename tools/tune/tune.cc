@@ -18,6 +18,7 @@
 #include "tools/command.h"
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
+#include "tools/tune/changes.h"
 #include "tools/words.h"
 
 namespace tutti::tools {
@@ -37,34 +38,35 @@ int tune_exit_code(const Result<int>& code) {
   return code.error().code == Code::kInvalidArgument ? kUsage : 1;
 }
 
-std::string size_text(std::size_t bytes) {
-  if (bytes >= (std::size_t{1} << 20)) return fmt::format("{}M", bytes >> 20);
-  return bytes >= 1024 ? fmt::format("{}K", bytes >> 10) : fmt::format("{}", bytes);
+/// "packet to 4K", "one_shot to 64K", "two_shot".
+std::vector<std::string> in_words(const std::vector<planner::Range>& ranges) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const std::string name = way_text(ranges[i].ways.front());
+    const bool last = i + 1 == ranges.size();
+    if (!last && way_text(ranges[i + 1].ways.front()) == name) continue;
+    parts.push_back(name + (last ? "" : " to " + size_text(ranges[i].up_to)));
+  }
+  return parts;
 }
 
-/// "packet to 4K, one_shot to 64K, two_shot", broken into lines that begin at the column `indent`.
-std::string in_words(const std::vector<planner::Range>& ranges, std::size_t indent) {
-  constexpr std::size_t kColumns = 100;
-  std::string text;
-  std::size_t column = indent;
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    const auto named = [&](std::size_t at) {
-      const planner::Way& way = ranges[at].ways.front();
-      return way.lanes == 1 ? way.name : fmt::format("{}:{}", way.name, way.lanes);
-    };
-    const std::string name = named(i);
-    const bool last = i + 1 == ranges.size();
-    if (!last && named(i + 1) == name) continue;
-    const std::string words = name + (last ? "" : " to " + size_text(ranges[i].up_to) + ",");
-    if (column + 1 + words.size() > kColumns) {
-      text += fmt::format("\n{:{}}", "", indent);
-      column = indent;
+/// A line for plain buffers and one for mapped ones, of each collective about which there are
+/// `words`. Whether there was any.
+template <class Words>
+bool print_lines(const Words& words) {
+  bool any = false;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    std::string_view name = to_string(collective);
+    for (const bool mapped : {false, true}) {
+      const std::vector<std::string> parts = words(collective, mapped);
+      if (parts.empty()) continue;
+      say("  {:<14} {:<6}  {}\n", name, mapped ? "mapped" : "plain", in_lines(parts, 25));
+      name = "";
+      any = true;
     }
-    const bool first = column == indent;
-    text += (first ? "" : " ") + words;
-    column += words.size() + (first ? 0 : 1);
   }
-  return text;
+  return any;
 }
 
 void print(const planner::TuningTable& table, const std::vector<LinkFigure>& figures,
@@ -81,15 +83,23 @@ void print(const planner::TuningTable& table, const std::vector<LinkFigure>& fig
   for (const planner::HostRate& rate : table.rates)
     say("  {:<14} {:<35} {:>8.3g} GB/s\n", "", rate.name, rate.gigabytes_per_second);
   if (!weights.empty()) say("  {:<14} {}\n", "weights", fmt::join(weights, ","));
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    for (const bool mapped : {false, true}) {
-      const auto& ranges = table.of(collective, mapped);
-      if (ranges.empty()) continue;
-      say("  {:<14} {:<6}  {}\n", mapped ? "" : to_string(collective), mapped ? "mapped" : "plain",
-          in_words(ranges, 25));
-    }
+  print_lines(
+      [&](Collective collective, bool mapped) { return in_words(table.of(collective, mapped)); });
+}
+
+/// What the table changes, where the file has one for the same ranks.
+void print_changes(const std::vector<planner::TuningTable>& tables,
+                   const planner::TuningTable& table, const std::string& path) {
+  const planner::TuningTable* const old = planner::find_table(tables, table.key);
+  if (old == nullptr) {
+    say("{} has no table for these ranks yet\n", path);
+    return;
   }
+  say("changes of {}:\n", path);
+  const bool any = print_lines([&](Collective collective, bool mapped) {
+    return changes(old->of(collective, mapped), table.of(collective, mapped));
+  });
+  if (!any) say("  none: all sizes keep their algorithms\n");
 }
 
 /// Ways are measured with the weights that users of the table will have. Those that are set stay.
@@ -112,9 +122,8 @@ void make_folder_of(const std::string& path) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
 }
 
-Status write(planner::TuningTable table, const std::string& path) {
-  std::vector<planner::TuningTable> tables;
-  if (auto old = read_tuning_file(path)) tables = *std::move(old);  // Else it is written anew.
+Status write(std::vector<planner::TuningTable> tables, planner::TuningTable table,
+             const std::string& path) {
   planner::put_table(tables, std::move(table));
   if (tables.size() > planner::kMostTables) tables.erase(tables.begin());
   return write_file(path, planner::tuning_text(tables));
@@ -142,14 +151,19 @@ Result<int> tune_rank(Communicator& comm, const TuneOptions& options, const std:
   TUTTI_RETURN_IF_ERROR(std::move(measured));
   if (!first) return 0;
   print(table, figures, weights);
+  std::vector<planner::TuningTable> tables;
+  if (auto old = read_tuning_file(path)) tables = *std::move(old);  // Else it is written anew.
+  print_changes(tables, table, path);
   const int ours = ranks_here(comm);  // They end now, but still count as running.
-  const std::string load = perf::busy_now(ours);
-  if (const std::string busy = load.empty() ? noise.verdict() : load; !busy.empty() && !force) {
-    say_error("tutti tune: this machine was busy: {}; nothing was written (--force writes)\n",
-              busy);
-    return 1;
+  const std::string load = perf::busy_now(ours), verdict = noise.verdict();
+  if (const std::string busy = load + (load.empty() || verdict.empty() ? "" : ", and ") + verdict;
+      !busy.empty()) {
+    say_error("tutti tune: this machine was busy: {}; {}\n", busy,
+              force ? "the table may be wrong, and is written as --force says"
+                    : "nothing was written (--force writes)");
+    if (!force) return 1;
   }
-  TUTTI_RETURN_IF_ERROR(write(std::move(table), path));
+  TUTTI_RETURN_IF_ERROR(write(std::move(tables), std::move(table), path));
   say("written to {}\n", path);
   return 0;
 }
