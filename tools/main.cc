@@ -1,4 +1,5 @@
 // The tutti command: finds the subcommand and lets it work.
+#include "base/nearest.h"
 #include "perf/command_line/command_line.h"
 #include "tools/command.h"
 #include "tools/completion/candidates.h"
@@ -14,22 +15,15 @@ std::string name_of(const tutti::perf::CommandLine& app) {
 
 /// One line that says what is wrong and where to look.
 int complain(const tutti::perf::CommandLine& app, const std::string& what) {
-  tutti::say_error("{0}: {1}; see {0} --help\n", name_of(app), what);
+  const std::string name = name_of(app);
+  tutti::say_error("{}: {}\n", name, tutti::followed_by(what, "see " + name + " --help"));
   return tutti::tools::kUsage;
-}
-
-/// CLI11's words, or ours where its own name "--" or the whole rest of the line.
-std::string words_of(const tutti::perf::Ending& ending) {
-  for (const std::string& argument : ending.unknown) {
-    if (argument != "--") return "unknown argument '" + argument + "'";
-  }
-  return ending.text.substr(0, ending.text.find('\n'));
 }
 
 /// The exit code.
 int parse_and_run(tutti::perf::CommandLine& app, int& exit_code, int argc, char** argv) {
   if (const auto ending = app.parse(argc, argv)) {
-    if (ending->exit_code != 0) return complain(app, words_of(*ending));
+    if (ending->exit_code != 0) return complain(app, ending->text);
     tutti::put_output(ending->text);
     return 0;
   }

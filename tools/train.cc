@@ -375,7 +375,8 @@ void define_train(const perf::Command& app, int& exit_code) {
                   .add_option("--compare", command->compare,
                               "Train with each of these strategies, or all, and print a table")
                   .delimiter(',')
-                  .type_name("STRATEGY,..."),
+                  .type_name("STRATEGY,...")
+                  .check(perf::is_member(compared).description("")),
               compared);
   train
       .add_option("--scaling", command->scaling,

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <string_view>
+
+#include "base/nearest.h"
 
 namespace tutti::perf {
 namespace {
@@ -50,6 +54,44 @@ Validator ours(const CLI::Validator& theirs) {
   return {[theirs](const std::string& value) { return theirs(value); }, theirs.get_description()};
 }
 
+std::vector<std::string_view> views(const std::vector<std::string>& words) {
+  return {words.begin(), words.end()};
+}
+
+/// What to say of an argument that this command does not take.
+std::string unknown_argument(const CLI::App& app, const std::string& argument) {
+  std::vector<std::string> known;
+  if (argument.starts_with('-') && argument.size() > 1) {
+    // Dashes make no option nearer, and what follows "=" is its value.
+    const std::string name = argument.substr(0, argument.find('='));
+    for (const CLI::Option* option : app.get_options()) {
+      for (const auto& one : option->get_lnames()) {
+        if (!option->get_group().empty()) known.push_back(one);
+      }
+    }
+    const auto bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+    const std::string_view near = nearest(bare, views(known));
+    const std::string text = fmt::format("unknown option '{}'", name);
+    return near.empty() ? text : fmt::format("{}; did you mean '--{}'?", text, near);
+  }
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!sub->get_group().empty()) known.push_back(sub->get_name());
+  }
+  return unknown_word(known.empty() ? "argument" : "command", argument, views(known));
+}
+
+/// The same of the first such argument; empty: there is none.
+std::string unknown_argument(const CLI::App& root) {
+  for (const CLI::App* app = &root; app != nullptr;) {
+    for (const std::string& argument : app->remaining()) {
+      if (argument != "--") return unknown_argument(*app, argument);
+    }
+    const auto subs = app->get_subcommands();
+    app = subs.empty() ? nullptr : subs.front();
+  }
+  return {};
+}
+
 }  // namespace
 
 Validator range(int least, int most) { return ours(CLI::Range(least, most)); }
@@ -67,7 +109,13 @@ Validator range(double least, double most) {
 Validator positive_number() { return ours(CLI::PositiveNumber); }
 Validator non_negative_number() { return ours(CLI::NonNegativeNumber); }
 Validator existing_directory() { return ours(CLI::ExistingDirectory); }
-Validator is_member(const std::vector<std::string>& words) { return ours(CLI::IsMember(words)); }
+Validator is_member(const std::vector<std::string>& words) {
+  return {[words](const std::string& value) -> std::string {
+            if (std::ranges::find(words, value) != words.end()) return {};
+            return unknown_of("value", value, views(words));
+          },
+          CLI::IsMember(words).get_description()};
+}
 
 Option Option::check(const Validator& validator) const {
   return Option(option_->check(CLI::Validator(validator.error, validator.text)));
@@ -135,11 +183,15 @@ std::optional<Ending> CommandLine::parse(int count, const char* const* words) {
   } catch (const CLI::Success& success) {  // --help or --version.
     std::ostringstream out;
     const int exit_code = root_->exit(success, out, out);
-    return Ending{exit_code, out.str(), {}};
+    return Ending{exit_code, out.str()};
   } catch (const CLI::ParseError& error) {
-    const bool unknown = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
-    return Ending{error.get_exit_code(), error.what(),
-                  unknown ? root_->remaining(true) : std::vector<std::string>{}};
+    // What a misspelt word was meant to be may be all that is missing.
+    const int code = error.get_exit_code();
+    const bool is_unknown = code == static_cast<int>(CLI::ExitCodes::ExtrasError) ||
+                            code == static_cast<int>(CLI::ExitCodes::RequiredError);
+    const std::string unknown = is_unknown ? unknown_argument(*root_) : "";
+    const std::string what = error.what();
+    return Ending{code, unknown.empty() ? what.substr(0, what.find('\n')) : unknown};
   }
 }
 

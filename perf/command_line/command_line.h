@@ -113,12 +113,11 @@ class Command {
 
 /// Why a program ends before its work.
 struct Ending {
-  /// For --help and --version 0, and `text` is what to print. Else CLI11's code of the error, which
-  /// `text` says.
+  /// For --help and --version 0, and `text` is what to print. Else CLI11's code of the error, and
+  /// `text` says it in one line. If an argument is unknown, that comes first, with the name that
+  /// was probably meant.
   int exit_code = 0;
   std::string text;
-  /// If that is the error: the arguments that nothing takes.
-  std::vector<std::string> unknown;
 };
 
 /// The command line of a program.

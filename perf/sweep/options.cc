@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/nearest.h"
 #include "base/output.h"
 #include "perf/command_line/command_line.h"
 
@@ -39,6 +40,13 @@ std::string known_ops() {
   std::string text;
   for (const ReduceOp op : kOps) text += op_name(op) + " ";
   return text + "all";
+}
+
+std::string unknown_op(const std::string& text) {
+  std::vector<std::string> names{"all"};
+  for (const ReduceOp op : kOps) names.push_back(op_name(op));
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  return followed_by(unknown_word("operation", text, known), "there are " + known_ops());
 }
 
 /// Options of nccl-tests that have no use on a host.
@@ -136,14 +144,14 @@ Complaint understand_words(const Words& w, Options& o) {
   } else if (const auto op = parse_op(w.op)) {
     o.ops = {*op};
   } else {
-    return fmt::format("--op: '{}' is not one of {}", w.op, known_ops());
+    return "--op: " + unknown_op(w.op);
   }
   if (w.type == "all") {
     o.types.assign(std::begin(kTypes), std::end(kTypes));
   } else if (const auto type = parse_type(w.type)) {
     o.types = {*type};
   } else {
-    return fmt::format("--datatype: '{}' is not one of {}", w.type, known_types());
+    return "--datatype: " + unknown_type(w.type, known_types());
   }
   if (!reduces(o.collective)) {
     o.ops = {ReduceOp::kSum};
@@ -204,6 +212,13 @@ std::optional<DataType> parse_type(const std::string& text) {
   return found != std::end(kTypeNames) ? found->second : parse_data_type(text);
 }
 
+std::string unknown_type(const std::string& text, const std::string& list) {
+  std::vector<std::string_view> known{"all"};
+  for (const DataType type : kTypes) known.push_back(to_string(type));
+  for (const auto& [name, type] : kTypeNames) known.push_back(name);
+  return followed_by(unknown_word("data type", text, known), "there are " + list);
+}
+
 std::string op_name(ReduceOp op) {
   return op == ReduceOp::kPreMulSum ? "mulsum" : std::string(to_string(op));
 }
@@ -247,7 +262,7 @@ Options parse_options(Collective collective, int argc, char** argv, int* exit_co
     if (is_help)
       put_output(ending->text);
     else
-      say_error("{}: {}; --help lists the options\n", name, ending->text);
+      say_error("{}: {}\n", name, followed_by(ending->text, "see " + name + " --help"));
     *exit_code = is_help ? 0 : 2;
     return options;
   }

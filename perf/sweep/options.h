@@ -59,6 +59,8 @@ std::optional<std::size_t> parse_size(const std::string& text);
 /// A type's name in nccl-tests' output ("float", "half"), and back (ours are understood too).
 std::string type_name(DataType type);
 std::optional<DataType> parse_type(const std::string& text);
+/// What to say of a name that is none, with a `list` of names that can be chosen.
+std::string unknown_type(const std::string& text, const std::string& list);
 /// "sum", …, "mulsum"; and back.
 std::string op_name(ReduceOp op);
 std::optional<ReduceOp> parse_op(const std::string& text);

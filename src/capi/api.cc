@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/fork.h"
+#include "base/nearest.h"
 #include "capi/handles.h"
 
 namespace tutti::c_api {
@@ -123,10 +124,7 @@ Result<Request> asked_about(const char* function, const char* collective, std::s
                             tutti_data_type_t type, int root) {
   if (collective == nullptr) return invalid(function, "`collective` is NULL");
   const auto which = parse_collective(collective);
-  if (!which) {
-    return invalid(function, std::string("'") + collective + "' is no collective; there are " +
-                                 collective_names());
-  }
+  if (!which) return invalid(function, unknown_collective(collective));
   Request request{.collective = *which, .count = count, .root = Rank{root}};
   TUTTI_TRY(request.type, checked_type(function, type));
   return request;

@@ -362,17 +362,17 @@ TEST_CASE("what people get wrong is one line that names it, and exit code 2") {
     const char* says;
   };
   const Mistake mistakes[] = {
-      {{}, "tutti: which command?; see tutti --help\n"},
-      {{"frobnicate"}, "tutti: unknown argument 'frobnicate'; see tutti --help\n"},
+      {{}, "tutti: which command? See tutti --help\n"},
+      {{"frobnicate"}, "tutti: unknown command 'frobnicate'; see tutti --help\n"},
       {{"run", "-n", "2", "--frob", "--", "true"},
-       "tutti run: unknown argument '--frob'; see tutti run --help\n"},
+       "tutti run: unknown option '--frob'; see tutti run --help\n"},
       {{"run", "--", "true"}, "tutti run: --ranks or --hosts is required; see tutti run --help\n"},
       {{"run", "-n", "2"}, "tutti run: program is required; see tutti run --help\n"},
       {{"run", "-n", "none", "--", "true"},
        "tutti run: --ranks: Value none not in range 1 to 4096; see tutti run --help\n"},
       {{"run", "-n", "0", "--", "true"},
        "tutti run: --ranks: Value 0 not in range 1 to 4096; see tutti run --help\n"},
-      {{"info", "--yaml"}, "tutti info: unknown argument '--yaml'; see tutti info --help\n"},
+      {{"info", "--yaml"}, "tutti info: unknown option '--yaml'; see tutti info --help\n"},
   };
   for (const auto& mistake : mistakes) {
     Command command(mistake.arguments);

@@ -95,7 +95,7 @@ refused 2 --target-accuracy --target-accuracy 97
 refused 2 --epochs --epochs -1
 refused 2 --bucket-bytes --bucket-bytes 0
 refused 2 --strategy --strategy none
-refused 2 "no strategy none" --compare none
+refused 2 "unknown value 'none'; there are ddp" --compare none
 refused 2 "write rank and milliseconds" --slow-rank 1
 refused 2 "needs 2 ranks" --strategy ps
 refused 2 "with strategy fsdp" --precision bf16

@@ -79,7 +79,7 @@ expect_usage() {
   [ "$code" = 2 ] || fail "tune $*: exit code $code"
 }
 expect_usage --collective nonsense
-grep -q "'nonsense' is no collective; there are all_reduce" "$work/out" || fail "$(cat "$work/out")"
+grep -q "unknown collective 'nonsense'; there are all_reduce" "$work/out" || fail "$(cat "$work/out")"
 expect_usage --max-bytes x
 expect_usage -n 1
 echo ok

@@ -45,6 +45,37 @@ refused "--blocking" "$perf/all_reduce_perf" --ranks 2 -z 2
 [ "$("$tutti" info | sed -n 's/^\(  [a-z_]* *\)= [^ ].*/\1/p' | awk '{ print length }' | sort -u | wc -l)" = 1 ] ||
   fail "info: the settings do not stand below each other"
 
+echo "== the nearest name"
+# meant WORD COMMAND...: exit code 2, and one line that asks whether WORD was meant and says where to see all.
+meant() {
+  refused "; did you mean '$1'? " "${@:2}"
+  grep -qE "\? (See .* --help|There are .+)$" "$work/err" || { cat "$work/err"; fail "does not say where to look: $*"; }
+}
+meant info "$tutti" inf
+meant train "$tutti" trian --ranks 2
+meant show "$tutti" topo shwo
+meant --bytes "$tutti" explain --bytess 64
+meant --bytes "$tutti" explain --bytess=64
+meant --model "$tutti" simulate --modl hgx-h100
+meant --ranks "$tutti" run --rnks 2 -- true
+meant --ranks "$perf/all_reduce_perf" --rnks 2
+meant sum "$perf/all_reduce_perf" --op smu
+meant bfloat16 "$perf/all_reduce_perf" --datatype bfloat61
+meant float32 "$tutti" explain --type flot32
+meant float32 "$tutti" simulate --model hgx-h100 --type flaot32
+meant all_reduce "$tutti" explain all_redcue --model hgx-h100
+meant all_reduce "$tutti" plan all_redcue
+meant all_reduce "$tutti" tune --collective all_redcue
+meant ring "$tutti" explain --model hgx-h100 --algorithm rng
+meant hgx-h100 "$tutti" topo show --model hgx-h10
+meant zero1 "$tutti" train --strategy zer1
+meant zero1 "$tutti" train --compare ddp,zer1
+meant bash "$tutti" completion bsh
+for word in frobnicate x; do
+  refused "unknown command '$word'; see tutti --help" "$tutti" "$word"
+  refused "unknown option '--$word'; see tutti topo --help" "$tutti" topo "--$word"
+done
+
 echo "== models"
 "$tutti" topo models >"$work/out"
 while read -r model _; do

@@ -1,9 +1,11 @@
 #include "tools/simulate/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "base/nearest.h"
 #include "perf/command_line/command_line.h"
 #include "perf/sweep/options.h"
 #include "tools/words.h"
@@ -51,24 +53,28 @@ Result<Contract> contract_named(const std::string& name) {
 
 Result<Collective> collective_named(const std::string& name) {
   if (const auto found = parse_collective(name)) return *found;
-  return topology::invalid("'{}' is no collective; there are {}", name, collective_names());
+  return topology::invalid("{}", unknown_collective(name));
 }
 
 Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name) {
   if (const Algorithm* found = find_algorithm(collective, name)) return found;
-  std::string known;
+  std::vector<std::string_view> known;
   for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->collective == collective) topology::append(known, algorithm->name);
+    if (algorithm->collective == collective) known.push_back(algorithm->name);
   }
-  return topology::invalid("--algorithm: no {} is called '{}'; there are {}", to_string(collective),
-                           name, known);
+  const std::string what = fmt::format("{} algorithm", to_string(collective));
+  return topology::invalid("--algorithm: {}", unknown_of(what, name, known));
 }
 
 Result<SimulateJob> understand(const SimulateWords& words) {
   SimulateJob job;
   TUTTI_TRY(job.simulate.collective, collective_named(words.collective));
   const auto type = perf::parse_type(words.type);
-  if (!type) return topology::invalid("--type: '{}' is no data type; try float32", words.type);
+  if (!type) {
+    const auto known = type_words();
+    return topology::invalid(
+        "--type: {}", perf::unknown_type(words.type, fmt::format("{}", fmt::join(known, ", "))));
+  }
   job.simulate.type = *type;
   TUTTI_TRY(job.simulate.contract, contract_named(words.contract));
   job.simulate.root = words.root;
@@ -78,9 +84,11 @@ Result<SimulateJob> understand(const SimulateWords& words) {
   }
   for (const std::string& name : words.protocols) {
     const planner::Protocol* found = planner::find_protocol(name);
-    if (found == nullptr)
-      return topology::invalid("--protocol: '{}' is none; there are {}", name,
-                               planner::protocol_names());
+    if (found == nullptr) {
+      const auto all = protocol_words();
+      const std::vector<std::string_view> known(all.begin(), all.end());
+      return topology::invalid("--protocol: {}", unknown_of("protocol", name, known));
+    }
     job.protocols.push_back(found);
   }
   if (job.protocols.empty()) {

@@ -9,12 +9,14 @@
 #include <cstdlib>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "base/nearest.h"
 #include "base/settings/settings_table.h"
 
 namespace tutti {
@@ -265,25 +267,23 @@ constexpr std::array<std::string_view, 12> kOtherVariables{
     "TUTTI_RENDEZVOUS",    "TUTTI_JOB",        "TUTTI_RSH",        "TUTTI_AS",
     "TUTTI_SHARE_TENSORS", "TUTTI_NETNS",      "TUTTI_SECRET",     "TUTTI_LIBRARY"};
 
-/// Edits (insert, delete, replace) that turn one text into the other.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 std::vector<std::string_view> known_variables() {
   std::vector<std::string_view> known(kOtherVariables.begin(), kOtherVariables.end());
   for (const Knob& knob : kKnobs) known.emplace_back(knob.variable);
   return known;
+}
+
+/// "; did you mean TUTTI_LOG?", or where to see all. The prefix makes no variable nearer.
+std::string meant(std::string_view name, std::span<const std::string_view> known) {
+  constexpr std::string_view kPrefix = "TUTTI_";
+  const auto bare = [&](std::string_view text) {
+    return text.substr(text.starts_with(kPrefix) ? kPrefix.size() : 0);
+  };
+  std::vector<std::string_view> rests;
+  for (const std::string_view one : known) rests.push_back(bare(one));
+  const std::string_view near = nearest(bare(name), rests);
+  if (near.empty()) return "; tutti info lists the settings";
+  return fmt::format("; did you mean {}{}?", kPrefix, near);
 }
 
 /// A misspelt variable would be ignored in silence, so say so, once per process.
@@ -295,10 +295,8 @@ void warn_of_unknown_variables() {
       const std::string_view name = text.substr(0, text.find('=')).substr(0, 64);
       if (!name.starts_with("TUTTI_")) continue;
       if (std::ranges::find(known, name) != known.end()) continue;
-      const auto nearest =
-          std::ranges::min(known, {}, [&](auto other) { return edit_distance(name, other); });
-      log::warn(log::Part::kSettings, "{} is set, but no setting has that name; the nearest is {}",
-                name, nearest);
+      log::warn(log::Part::kSettings, "{} is set, but no setting has that name{}", name,
+                meant(name, known));
     }
     return true;
   }();
@@ -338,11 +336,10 @@ Status change_setting(Settings& settings, std::string_view variable, std::string
     settings = std::move(changed);
     return ok();
   }
-  const auto nearest = std::ranges::min(
-      kKnobs, {}, [&](const Knob& knob) { return edit_distance(variable, knob.variable); });
-  return Error{Code::kInvalidArgument,
-               fmt::format("{}: no setting has that name; the nearest is {}", shown_value(variable),
-                           nearest.variable)};
+  std::vector<std::string_view> known;
+  for (const Knob& knob : kKnobs) known.emplace_back(knob.variable);
+  return Error{Code::kInvalidArgument, fmt::format("{}: no setting has that name{}",
+                                                   shown_value(variable), meant(variable, known))};
 }
 
 Status check_setting(std::string_view variable, std::string_view value) {

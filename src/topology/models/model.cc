@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <vector>
 
+#include "base/nearest.h"
 #include "topology/graph/words.h"
 #include "topology/join/network.h"
 
@@ -25,8 +27,9 @@ Result<const Model*> find_model(std::string_view name) {
   for (const Model* candidate : kModels) {
     if (candidate->name == name) return candidate;
   }
-  return invalid("there is no model '{:.64}'; there are {}", name,
-                 list_of(kModels, [](const Model* one) { return one->name; }));
+  std::vector<std::string_view> known;
+  for (const Model* one : kModels) known.push_back(one->name);
+  return invalid("{}", unknown_of("model", name, known));
 }
 
 }  // namespace
