@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithm.h"
 #include "base/check.h"
+#include "base/nearest.h"
 #include "planner/tuning_table.h"
 
 namespace tutti::planner {
@@ -29,27 +30,50 @@ bool has(std::optional<Collective> collective, std::string_view name) {
   });
 }
 
-Error unknown(std::string_view who, std::string_view name, std::optional<Collective> collective) {
-  std::string known;
+std::vector<std::string_view> names_of(std::optional<Collective> collective) {
+  std::vector<std::string_view> names;
   for (const Algorithm* algorithm : algorithms()) {
     if (collective && algorithm->collective != *collective) continue;
-    const std::string name_in_list = fmt::format(" {},", algorithm->name);
-    if (known.find(name_in_list) == std::string::npos) known += name_in_list;
+    if (std::ranges::find(names, algorithm->name) == names.end()) names.push_back(algorithm->name);
   }
-  const auto what = collective ? to_string(*collective) : std::string_view("registered");
-  const bool copies = !collective || has_copy_engines(*collective);
-  std::string text =
-      name == kCopyEnginesName
-          ? fmt::format("{}: copy engines do all_gather and all_to_all, not {}", who, what)
-          : fmt::format("{}: no {} algorithm is called '{}'", who, what, name);
-  text += fmt::format("; there are{} {}, {}", known, kEagerName, kMulticastName);
-  if (copies) text += fmt::format(", {}", kCopyEnginesName);
+  names.insert(names.end(), {kEagerName, kMulticastName});
+  if (!collective || has_copy_engines(*collective)) names.push_back(kCopyEnginesName);
+  return names;
+}
+
+/// A line that names the algorithms of a collective, and more lines where a terminal is too narrow.
+std::string lines_of(Collective collective) {
+  constexpr std::size_t kWidth = 96;
+  std::string text, line = fmt::format("  {} has ", to_string(collective));
+  std::string_view separator;
+  for (const std::string_view name : names_of(collective)) {
+    line += separator;
+    if (line.size() + name.size() > kWidth) {
+      text += "\n" + line.substr(0, line.find_last_not_of(' ') + 1);
+      line = "  ";
+    }
+    line += name;
+    separator = ", ";
+  }
+  return text + "\n" + line;
+}
+
+/// A name that no collective has, or not `only` one. The algorithms of the one that is `called` are
+/// listed.
+Error unknown(std::string_view who, std::string_view name, std::optional<Collective> only,
+              Collective called) {
+  const Collective collective = only.value_or(called);
+  const std::string_view what = to_string(collective);
+  std::string text = name == kCopyEnginesName
+                         ? fmt::format("copy engines do all_gather and all_to_all, not {}", what)
+                         : unknown_word(only ? fmt::format("{} algorithm", what) : "algorithm",
+                                        name, names_of(only));
   if (name.find(':') != std::string_view::npos) {
     text +=
-        fmt::format("; lanes are repeated by NAME:1 to NAME:{}, but not those of {}, {} or ^NAME",
+        fmt::format("\n  lanes are repeated by NAME:1 to NAME:{}, but not those of {}, {} or ^NAME",
                     kMostOverrideLanes, kEagerName, kMulticastName);
   }
-  return {Code::kInvalidArgument, std::move(text)};
+  return {Code::kInvalidArgument, fmt::format("{}: {}{}", who, text, lines_of(collective))};
 }
 
 /// Takes ":2" off a name, and returns the 2; 0: there is none. Any other suffix stays, and is
@@ -86,15 +110,14 @@ Result<Override> override_for(Collective collective, std::string_view list, std:
       only = parse_collective(entry.substr(0, equals));
       if (!only) {
         return Error{Code::kInvalidArgument,
-                     fmt::format("{}: '{}' is no collective; there are {}", who,
-                                 entry.substr(0, equals), collective_names())};
+                     fmt::format("{}: {}", who, unknown_collective(entry.substr(0, equals)))};
       }
       entry.remove_prefix(equals + 1);
     }
     const bool forbidden = entry.starts_with('^');
     if (forbidden) entry.remove_prefix(1);
     const std::uint32_t lanes = forbidden ? 0 : take_lanes(entry);
-    if (!has(only, entry)) return unknown(who, entry, only);
+    if (!has(only, entry)) return unknown(who, entry, only, collective);
     if ((only && *only != collective) || !has(collective, entry)) continue;
     if (forbidden) {
       algorithm_override.forbidden.emplace_back(entry);
@@ -126,7 +149,7 @@ Result<std::uint16_t> override_number(Collective collective, std::string_view al
     if (all[i]->collective == collective && all[i]->name == name)
       return static_cast<std::uint16_t>((i + 1 + kEagerNumber) | flag);
   }
-  return unknown("algorithm", name, collective);
+  return unknown("algorithm", name, collective, collective);
 }
 
 std::string override_text(std::uint16_t number) {

@@ -53,7 +53,7 @@ refused 1 "set TUTTI_CONTRACT=relaxed" sweep --plan "$work/ring.plan"
 refused 1 "No such file" sweep --plan "$work/none.plan"
 refused 2 "No such file" "$tutti" plan --check "$work/none.plan"
 refused 2 "unknown collective 'all_to_some'" "$tutti" plan all_to_some
-refused 2 "is called 'circle'; there are one_shot" "$tutti" plan all_reduce --algorithm circle
+refused 2 "unknown all_reduce algorithm 'circle'" "$tutti" plan all_reduce --algorithm circle
 refused 2 "does not apply" "$tutti" plan all_reduce --ranks 4 --algorithm hierarchical
 refused 2 "--root 4" "$tutti" plan broadcast --ranks 4 --root 4
 refused 2 "--ranks" "$tutti" plan all_reduce --ranks 0
