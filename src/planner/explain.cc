@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/times_text.h"
 #include "plan/chunks.h"
 #include "planner/machine_cost.h"
 #include "planner/place_costs.h"
@@ -42,7 +43,7 @@ std::string why_not(const Candidate& other, const Candidate& taken) {
   if (!other.refused.empty()) return other.refused;
   const bool timed = other.microseconds > 0 && taken.microseconds > 0;
   const double times = timed ? other.microseconds / taken.microseconds : 0;
-  if (times > kAlike) return fmt::format("{:.2g} times as long", times);
+  if (times > kAlike) return fmt::format("{} times as long", times_text(times));
   if (!timed || other.evidence != taken.evidence)
     return fmt::format("{} comes before {}", to_string(taken.evidence), to_string(other.evidence));
   return "as fast";
@@ -56,8 +57,9 @@ void CallExplanation::add_faster(std::string_view what,
   const Candidate& best = others->front();
   const double us = taken().microseconds;
   if (best.microseconds <= 0 || best.microseconds * kAlike >= us) return;
-  to_be_faster.push_back(fmt::format("{}: {} in {} us, {:.2g} times as fast", what, best.name(),
-                                     us_text(best.microseconds), us / best.microseconds));
+  to_be_faster.push_back(fmt::format("{}: {} in {} us, {} times as fast", what, best.name(),
+                                     us_text(best.microseconds),
+                                     times_text(us / best.microseconds)));
 }
 
 Result<CallExplanation> explained(std::vector<Candidate> list, Collective collective) {

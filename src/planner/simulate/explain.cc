@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/times_text.h"
 #include "planner/machine_trees.h"
 #include "topology/graph/words.h"
 
@@ -55,8 +56,8 @@ std::string behind_in_bytes(const Sample& sample, const Sample& best) {
                                                : top.us * sample.protocol->efficiency /
                                                      (same->us * best.protocol->efficiency);
   if (bytes >= kMore && share >= kBusy / 2)
-    return fmt::format("{} {:.2g}x the bytes {} {}, {:.0f} % busy",
-                       top.kind == "memory" ? "moves" : "sends", bytes,
+    return fmt::format("{} {}x the bytes {} {}, {:.0f} % busy",
+                       top.kind == "memory" ? "moves" : "sends", times_text(bytes),
                        top.kind == "memory" ? "in" : "over", top.name, 100 * share);
   if (sample.protocol->efficiency < best.protocol->efficiency)
     return fmt::format("{} gets {:.0f} % of a link's rate to data", sample.protocol->name,
@@ -193,9 +194,9 @@ class Explainer {
     if (!refused_.empty() && refused_[0].sample &&
         refused_[0].sample->microseconds < best.microseconds * (1 - kWorthIt)) {
       const Sample& other = *refused_[0].sample;
-      text = fmt::format("The relaxed contract would allow {} over {}: {}, {:.3g} times as fast. ",
+      text = fmt::format("The relaxed contract would allow {} over {}: {}, {} times as fast. ",
                          other.algorithm->name, other.protocol->name, us_text(other.microseconds),
-                         best.microseconds / other.microseconds);
+                         times_text(best.microseconds / other.microseconds));
     }
     const Parts parts(best);
     const double waits = (parts.start + parts.latency) / best.microseconds;
@@ -220,9 +221,9 @@ class Explainer {
     const double times = top.us * best.protocol->efficiency / bound_us;
     if (times >= kMore)
       return text + fmt::format(
-                        "{} carries {:.2g} times what the bound needs: an algorithm that "
+                        "{} carries {} times what the bound needs: an algorithm that "
                         "sends less over it.",
-                        top.name, times);
+                        top.name, times_text(times));
     if (best.protocol->efficiency < kNearBound)
       return text + fmt::format("{} gets {:.0f} % of {} to data: a protocol that gets more.",
                                 best.protocol->name, 100 * best.protocol->efficiency, top.name);

@@ -2,6 +2,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/times_text.h"
 #include "planner/explain.h"
 #include "support/catch.h"
 #include "tutti/communicator.h"
@@ -65,6 +66,17 @@ TEST_CASE("memory traffic is every input once and every output once") {
   CHECK(traffic(Collective::kBroadcast, 4, 4000) == 4000 + 4 * 4000);
   CHECK(traffic(Collective::kScatter, 4, 16000) == 16000 + 4 * 4000);
   CHECK(traffic(Collective::kAllToAll, 4, 16000) == 2 * 4 * 16000);
+}
+
+TEST_CASE("a factor has two digits, and no power of ten") {
+  CHECK(times_text(1.234) == "1.2");
+  CHECK(times_text(2) == "2");
+  CHECK(times_text(12.3) == "12");
+  CHECK(times_text(99.7) == "100");
+  CHECK(times_text(999) == "1,000");
+  CHECK(times_text(123) == "120");
+  CHECK(times_text(2249) == "2,200");
+  CHECK(times_text(1234567) == "1,200,000");
 }
 
 TEST_CASE("a faster contract or faster memory is named, with how much faster") {
