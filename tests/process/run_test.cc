@@ -332,9 +332,12 @@ TEST_CASE("a second SIGINT kills ranks that do not listen to the first") {
   const auto pids = command.pids(2);
   command.signal(SIGINT);
   REQUIRE(soon([&] { return command.has("int.0") && command.has("int.1"); }));
+  const std::string first = "tutti run: interrupted; a second Ctrl-C kills the ranks at once\n";
+  CHECK(soon([&] { return command.err() == first; }));
   std::this_thread::sleep_for(400ms);  // Closer together they are one interrupt.
   command.signal(SIGINT);
   CHECK(command.wait() == 128 + SIGKILL);
+  CHECK(command.err() == first + "tutti run: interrupted again; killing the ranks\n");
   for (const pid_t pid : pids) CHECK(gone(pid));
 }
 

@@ -291,7 +291,10 @@ class Supervisor {
       signal_all(SIGKILL);
       return;
     }
-    if (number == SIGINT && !interrupted_at_) interrupted_at_ = now;
+    if (number == SIGINT && !interrupted_at_) {
+      interrupted_at_ = now;
+      say(fmt::format("interrupted; a second Ctrl-C kills the {} at once", options_.what));
+    }
     signal_all(number);
   }
 
