@@ -8,6 +8,7 @@
 
 #include "perf/command_line/command_line.h"
 #include "tools/command.h"
+#include "tools/progress.h"
 #include "trainer/compare.h"
 #include "trainer/elastic.h"
 
@@ -45,6 +46,7 @@ struct Adder {
 void show(int epoch, int epochs, const trainer::Epoch& done) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   if (!terminal && epoch % 5 != 0 && epoch != epochs) return;
+  if (terminal) end_line_on_interrupt(STDOUT_FILENO);
   const int filled = 30 * epoch / epochs;
   const std::string bar =
       terminal ? fmt::format("\r[{:#<{}}{:.<{}}] ", "", filled, "", 30 - filled) : "";

@@ -5,6 +5,7 @@
 #include "base/cpus.h"
 #include "kernels/host/reduce.h"
 #include "perf/sweep/buffer.h"
+#include "perf/sweep/interrupt.h"
 
 namespace tutti::perf {
 namespace {
@@ -45,6 +46,10 @@ struct Placed {
 
   /// So many calls, blocking or not.
   Status iterate(int calls) const {
+    if (interrupt_overdue()) {
+      comm.abort("interrupted");  // The other ranks wait for this one's calls.
+      return Error{Code::kAborted, "interrupted", comm.rank()};
+    }
     Reduction reduction(shape.op);
     reduction.scale = scale_of(comm.rank().value);
     Request request{shape.collective, input,     output,          shape.count,

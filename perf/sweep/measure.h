@@ -28,7 +28,8 @@ struct Line {
   }
 };
 
-/// Measures on all ranks; every rank gets the same line. The first error ends it.
+/// Measures on all ranks; every rank gets the same line. The first error ends it. kAborted: a rank
+/// was interrupted, and the measurement took too long to wait for its end.
 Result<Line> measure(Communicator& comm, const Options& options, const Shape& shape,
                      const LinksBound& links);
 

@@ -253,7 +253,9 @@ Options parse_options(Collective collective, int argc, char** argv, int* exit_co
       name);
   app.footer(fmt::format(
       "Examples:\n  {0} --ranks 2 -b 8 -e 64M -f 4\n  {0} --ranks 4 -b 8 -e 16M -f 2 -R 1 "
-      "--bound --plot sweep.svg\n  mpirun -n 2 {0} -b 1M -e 1M -d bfloat16 -c bits",
+      "--bound --plot sweep.svg\n  mpirun -n 2 {0} -b 1M -e 1M -d bfloat16 -c bits\n"
+      "Ctrl-C ends a sweep with the sizes that it has measured, in its files too; the exit code is "
+      "130.",
       name));
   app.fold_help();
   add_options(app, options, words);

@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "base/output.h"
+#include "perf/sweep/interrupt.h"
 
 namespace tutti::perf {
 namespace {
@@ -63,23 +63,17 @@ Result<int> run_processes(const Options& options, const Body& body, const Settin
     return Error{Code::kSystem, "no temporary directory: " + directory};
   std::fflush(nullptr);
   std::vector<pid_t> children;
+  const RanksInterrupts interrupts;
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
+      interrupts.release();
       const auto code = run_forked(options, directory, rank, body, settings);
       _exit(finish_output(options.program, exit_code_of(code)));
     }
     children.push_back(child);
   }
-  int code = 0;
-  for (std::size_t left = children.size(); left > 0; --left) {
-    int status = 0;
-    const pid_t ended = wait(&status);
-    if (ended < 0) break;
-    const int result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (code == 0)
-      code = result;  // The others notice by themselves, and name the rank that they miss.
-  }
+  const int code = interrupts.wait(children);
   remove_directory(directory);  // Where they did not all meet.
   return code;
 }

@@ -95,6 +95,7 @@ void print_header(const Options& options, const Communicator& comm, const LinksB
         "#   NUMA nodes ({})\n",
         links.words);
   print_columns(options);
+  flush_output();  // The first line may take a while.
 }
 
 void print_line(const Options& options, const Line& line) {
@@ -116,7 +117,9 @@ void print_line(const Options& options, const Line& line) {
   flush_output();
 }
 
-void print_footer(const Options& options, const std::vector<Line>& lines) {
+void print_footer(const Options& options, const std::vector<Line>& lines,
+                  std::optional<std::size_t> sizes) {
+  clear_progress();
   long long wrong = 0;
   double busbw = 0, error = 0, allowed = 0;
   for (const Line& line : lines) {
@@ -136,7 +139,10 @@ void print_footer(const Options& options, const std::vector<Line>& lines) {
         allowed);
   say("# Avg bus bandwidth    : {:g}\n#\n",
       lines.empty() ? 0 : busbw / 2 / static_cast<double>(lines.size()));
-  say("# Collective test concluded: {}_perf\n", to_string(options.collective));
+  const std::string end =
+      sizes ? fmt::format("interrupted after {} of {} sizes", lines.size(), *sizes) : "concluded";
+  say("# Collective test {}: {}_perf\n", end, to_string(options.collective));
+  flush_output();
 }
 
 void show_progress(std::size_t bytes, std::size_t done, std::size_t all) {
@@ -166,13 +172,14 @@ Status write_csv(const std::string& path, const std::vector<Line>& lines) {
 }
 
 Status write_json(const std::string& path, const Options& options, int ranks,
-                  const std::vector<Line>& lines) {
+                  const std::vector<Line>& lines, bool interrupted) {
   nlohmann::json json{{"version", 1},
                       {"tutti", TUTTI_VERSION},
                       {"command", options.command_line},
                       {"collective", to_string(options.collective)},
                       {"ranks", ranks},
                       {"registered", options.registered},
+                      {"interrupted", interrupted},
                       {"results", nlohmann::json::array()}};
   for (const Line& line : lines) {
     nlohmann::json row{{"bytes", line.bytes},

@@ -11,14 +11,16 @@ namespace tutti::perf {
 /// `links` is only asked for with --bound.
 void print_header(const Options& options, const Communicator& comm, const LinksBound& links);
 void print_line(const Options& options, const Line& line);
-void print_footer(const Options& options, const std::vector<Line>& lines);
+/// `sizes`: how many there are, where an interrupt left some of them out.
+void print_footer(const Options& options, const std::vector<Line>& lines,
+                  std::optional<std::size_t> sizes);
 /// "measuring 1048576 B (3 of 12)" on a terminal, on a line that the next output overwrites.
 void show_progress(std::size_t bytes, std::size_t done, std::size_t all);
 void clear_progress();
 
 Status write_csv(const std::string& path, const std::vector<Line>& lines);
 Status write_json(const std::string& path, const Options& options, int ranks,
-                  const std::vector<Line>& lines);
+                  const std::vector<Line>& lines, bool interrupted);
 Status write_plot(const std::string& path, const Options& options, int ranks,
                   const std::vector<Line>& lines);
 

@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include "base/output.h"
+#include "perf/sweep/interrupt.h"
 #include "perf/sweep/noise.h"
 #include "perf/sweep/ranks.h"
 #include "perf/sweep/report.h"
@@ -35,59 +36,97 @@ std::vector<Shape> shapes_of(const Options& options, int ranks) {
   return shapes;
 }
 
-Status write_files(const Options& options, int ranks, const std::vector<Line>& lines) {
-  if (!options.csv.empty()) TUTTI_RETURN_IF_ERROR(write_csv(options.csv, lines));
-  if (!options.json.empty()) TUTTI_RETURN_IF_ERROR(write_json(options.json, options, ranks, lines));
-  if (!options.plot.empty()) TUTTI_RETURN_IF_ERROR(write_plot(options.plot, options, ranks, lines));
-  return ok();
-}
+/// After a size; all ranks get the same answer, so that they end together.
+enum Ending : std::uint8_t {  // Bits.
+  kNone = 0,
+  kOutputLost = 1,  // Rank 0's output has no reader any more.
+  kInterrupted = 2  // At least one rank was.
+};
 
-/// Whether rank 0's output has no reader any more. All ranks get the same answer, so that they end
-/// together.
-Result<bool> output_lost(Communicator& comm) {
-  std::uint8_t lost = output_failure() != 0 ? 1 : 0;
-  TUTTI_RETURN_IF_ERROR(comm.broadcast(&lost, &lost, 1, DataType::kUint8, Rank{0}));
-  return lost != 0;
-}
+/// A sweep on one of its ranks.
+class Sweep {
+ public:
+  Sweep(Communicator& comm, const Options& options)
+      : comm_(comm), options_(options), speaks_(comm.rank().value == 0) {}
 
-/// The exit code.
-Result<int> sweep(Communicator& comm, const Options& options) {
-  const bool speaks = comm.rank().value == 0;
-  for (const int root : options.roots) {
-    if (root < comm.rank_count()) continue;
-    if (speaks) say_error("--root: {} is not one of the {} ranks\n", root, comm.rank_count());
-    return 2;
-  }
-  const std::vector<Shape> shapes = shapes_of(options, comm.rank_count());
-  LinksBound links;
-  int links_root = -1;  // The root that they are for.
-  const auto find_links = [&](int root) -> Status {
-    if (!options.bound || root == links_root) return ok();
-    links_root = root;
-    TUTTI_TRY(links, links_bound(comm, options.collective, root));
-    return ok();
-  };
-  TUTTI_RETURN_IF_ERROR(find_links(shapes.empty() ? 0 : shapes[0].root));
-  if (speaks) print_header(options, comm, links);
-  long long wrong = 0;
-  for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
-    std::vector<Line> lines;
-    for (const Shape& shape : shapes) {
-      if (speaks) show_progress(shape.bytes(), lines.size(), shapes.size());
-      TUTTI_RETURN_IF_ERROR(find_links(shape.root));
-      TUTTI_TRY(const Line line, measure(comm, options, shape, links));
-      lines.push_back(line);
-      wrong += std::max(line.out_of_place.wrong, 0LL) + std::max(line.in_place.wrong, 0LL);
-      if (speaks) print_line(options, line);
-      TUTTI_TRY(const bool lost, output_lost(comm));
-      if (lost) return 0;  // Rank 0's process reports it at its end.
+  /// The exit code.
+  Result<int> run() {
+    for (const int root : options_.roots) {
+      if (root < comm_.rank_count()) continue;
+      if (speaks_) say_error("--root: {} is not one of the {} ranks\n", root, comm_.rank_count());
+      return 2;
     }
-    if (!speaks) continue;
-    print_footer(options, lines);
-    TUTTI_RETURN_IF_ERROR(write_files(options, comm.rank_count(), lines));
+    shapes_ = shapes_of(options_, comm_.rank_count());
+    TUTTI_RETURN_IF_ERROR(find_links(shapes_.empty() ? 0 : shapes_[0].root));
+    if (speaks_) print_header(options_, comm_, links_);
+    for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
+      std::vector<Line> lines;
+      TUTTI_TRY(const Ending ending, measure_all(lines));
+      // Rank 0's process reports both at its end. The others' success keeps launchers, which end
+      // all ranks once one has failed, from ending rank 0 while it writes.
+      const bool interrupted = (ending & kInterrupted) != 0;
+      if (ending != kNone && (!speaks_ || !interrupted)) return 0;
+      if (!speaks_) continue;
+      print_footer(options_, lines, interrupted ? std::optional(shapes_.size()) : std::nullopt);
+      // Part of a cycle does not replace a whole one.
+      if (!interrupted || (cycle == 0 && !lines.empty()))
+        TUTTI_RETURN_IF_ERROR(write_files(lines, interrupted));
+      if (interrupted) return 128 + SIGINT;
+    }
+    return wrong_ == 0 ? 0 : 1;
   }
-  return wrong == 0 ? 0 : 1;
-}
+
+ private:
+  Status find_links(int root) {
+    if (!options_.bound || root == links_root_) return ok();
+    links_root_ = root;
+    TUTTI_TRY(links_, links_bound(comm_, options_.collective, root));
+    return ok();
+  }
+
+  /// A cycle, up to the size after which it ends.
+  Result<Ending> measure_all(std::vector<Line>& lines) {
+    for (const Shape& shape : shapes_) {
+      const Result<Ending> ending = measure_one(shape, lines);
+      // Once one rank has stopped a size, it is an error to all of them, of whichever call.
+      if (!ending && (interrupted() || ending.error().code == Code::kAborted)) return kInterrupted;
+      if (!ending || *ending != kNone) return ending;
+    }
+    return kNone;
+  }
+
+  Result<Ending> measure_one(const Shape& shape, std::vector<Line>& lines) {
+    if (speaks_) show_progress(shape.bytes(), lines.size(), shapes_.size());
+    TUTTI_RETURN_IF_ERROR(find_links(shape.root));
+    TUTTI_TRY(const Line line, measure(comm_, options_, shape, links_));
+    lines.push_back(line);
+    wrong_ += std::max(line.out_of_place.wrong, 0LL) + std::max(line.in_place.wrong, 0LL);
+    if (speaks_) print_line(options_, line);
+    std::uint8_t ending = interrupted() ? kInterrupted : kNone;
+    if (speaks_ && output_failure() != 0) ending |= kOutputLost;
+    TUTTI_RETURN_IF_ERROR(
+        comm_.all_reduce(&ending, &ending, 1, DataType::kUint8, Reduction(ReduceOp::kOr)));
+    return static_cast<Ending>(ending);
+  }
+
+  Status write_files(const std::vector<Line>& lines, bool interrupted) const {
+    const int ranks = comm_.rank_count();
+    if (!options_.csv.empty()) TUTTI_RETURN_IF_ERROR(write_csv(options_.csv, lines));
+    if (!options_.json.empty())
+      TUTTI_RETURN_IF_ERROR(write_json(options_.json, options_, ranks, lines, interrupted));
+    if (!options_.plot.empty())
+      TUTTI_RETURN_IF_ERROR(write_plot(options_.plot, options_, ranks, lines));
+    return ok();
+  }
+
+  Communicator& comm_;
+  const Options& options_;
+  const bool speaks_;
+  std::vector<Shape> shapes_;
+  LinksBound links_;
+  int links_root_ = -1;  // The root that they are for.
+  long long wrong_ = 0;
+};
 
 /// Rank 0's work before the ranks meet: it checks its files, and whether the machine is busy.
 Status look_around(Options& options) {
@@ -114,7 +153,8 @@ int sweep_main(Collective collective, int argc, char** argv) {
   }
   if (exit_code < 0) {
     exit_code = run_ranks(options, [&options](Communicator& comm) {
-      const auto code = sweep(comm, options);
+      note_interrupts();
+      const auto code = Sweep(comm, options).run();
       if (code) return *code;
       clear_progress();
       say_error("{}\n", code.error().to_string());
