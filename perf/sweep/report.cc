@@ -72,7 +72,8 @@ void print_columns(const Options& options) {
 
 }  // namespace
 
-void print_header(const Options& options, const Communicator& comm, const LinksBound& links) {
+void print_header(const Options& options, const Communicator& comm, const LinksBound& links,
+                  std::size_t left_out) {
   const std::string step = options.factor > 0 ? fmt::format("{}(factor)", options.factor)
                                               : fmt::format("{}(bytes)", options.step_bytes);
   say("# Collective test starting: {}_perf\n", to_string(options.collective));
@@ -94,6 +95,9 @@ void print_header(const Options& options, const Communicator& comm, const LinksB
         "#   copies that all ranks make at once in buffers of that size; and what crosses between\n"
         "#   NUMA nodes ({})\n",
         links.words);
+  if (left_out > 0)
+    say("# left out: {} size{} without an element for each rank\n", left_out,
+        left_out == 1 ? "" : "s");
   print_columns(options);
   flush_output();  // The first line may take a while.
 }

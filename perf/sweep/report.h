@@ -8,8 +8,9 @@
 
 namespace tutti::perf {
 
-/// `links` is only asked for with --bound.
-void print_header(const Options& options, const Communicator& comm, const LinksBound& links);
+/// `links` is only asked for with --bound. `left_out`: sizes that hold no element.
+void print_header(const Options& options, const Communicator& comm, const LinksBound& links,
+                  std::size_t left_out);
 void print_line(const Options& options, const Line& line);
 /// `sizes`: how many there are, where an interrupt left some of them out.
 void print_footer(const Options& options, const std::vector<Line>& lines,

@@ -10,9 +10,14 @@
 namespace tutti::perf {
 namespace {
 
-/// Every line that is to be measured, in order.
-std::vector<Shape> shapes_of(const Options& options, int ranks) {
+struct Shapes {
   std::vector<Shape> shapes;
+  std::size_t empty = 0;  // More of them, whose size holds no element.
+};
+
+/// Every line that is to be measured, in order.
+Shapes shapes_of(const Options& options, int ranks) {
+  Shapes shapes;
   std::vector<int> roots = options.roots;
   if (!has_root(options.collective)) roots = {0};
   if (roots.front() < 0) {
@@ -27,13 +32,28 @@ std::vector<Shape> shapes_of(const Options& options, int ranks) {
           const CollectiveTraits traits = traits_of(options.collective);
           const auto parts =
               static_cast<std::size_t>(traits.input_each || traits.output_each ? ranks : 1);
-          shapes.push_back(
-              {options.collective, type, op, bytes / size_of(type) / parts, ranks, root});
+          const std::size_t count = bytes / size_of(type) / parts;
+          if (count == 0)
+            ++shapes.empty;
+          else
+            shapes.shapes.push_back({options.collective, type, op, count, ranks, root});
         }
       }
     }
   }
   return shapes;
+}
+
+/// Why there is nothing to measure: the largest size holds no element, of any type.
+std::string too_small(const Options& options, int ranks) {
+  const DataType type = *std::ranges::min_element(options.types, {}, size_of);
+  const CollectiveTraits traits = traits_of(options.collective);
+  const bool each = traits.input_each || traits.output_each;
+  const std::size_t bytes = sizes_of(options).back();
+  return fmt::format("{} byte{} hold{} no {}{}; the smallest size is {} bytes", bytes,
+                     bytes == 1 ? "" : "s", bytes == 1 ? "s" : "", type_name(type),
+                     each ? fmt::format(" for each of {} ranks", ranks) : "",
+                     size_of(type) * static_cast<std::size_t>(each ? ranks : 1));
 }
 
 /// After a size; all ranks get the same answer, so that they end together.
@@ -56,9 +76,14 @@ class Sweep {
       if (speaks_) say_error("--root: {} is not one of the {} ranks\n", root, comm_.rank_count());
       return 2;
     }
-    shapes_ = shapes_of(options_, comm_.rank_count());
-    TUTTI_RETURN_IF_ERROR(find_links(shapes_.empty() ? 0 : shapes_[0].root));
-    if (speaks_) print_header(options_, comm_, links_);
+    auto [shapes, empty] = shapes_of(options_, comm_.rank_count());
+    shapes_ = std::move(shapes);
+    if (shapes_.empty()) {
+      if (speaks_) say_error("{}: {}\n", options_.program, too_small(options_, comm_.rank_count()));
+      return 2;
+    }
+    TUTTI_RETURN_IF_ERROR(find_links(shapes_[0].root));
+    if (speaks_) print_header(options_, comm_, links_, empty);
     for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
       std::vector<Line> lines;
       TUTTI_TRY(const Ending ending, measure_all(lines));

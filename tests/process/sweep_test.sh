@@ -87,5 +87,16 @@ refused "summ" -o summ
 refused "--maxbytes 8 is smaller" -b 64 -e 8
 refused "and" -o and -d float
 refused "$work/none/s.csv" --csv "$work/none/s.csv"
+refused "3 bytes hold no float; the smallest size is 4 bytes" --ranks 2 -b 3 -e 3
+refused "7 bytes hold no double" -t 2 -b 1 -e 7 -f 7 -d double
+code=0
+"$perf/all_gather_perf" --ranks 3 -b 8 -e 8 >"$work/out" 2>&1 || code=$?
+[ "$code" = 2 ] || fail "all_gather of no elements: code $code"
+[ "$(cat "$work/out")" = "all_gather_perf: 8 bytes hold no float for each of 3 ranks; the smallest size is 12 bytes" ] ||
+  { cat "$work/out"; fail "all_gather of no elements"; }
+"$perf/all_gather_perf" --ranks 3 -b 4 -e 16 -f 2 -n 2 >"$work/out" || fail "sizes, two of which hold no element"
+grep -q '^# left out: 2 sizes without an element for each rank' "$work/out" ||
+  { cat "$work/out"; fail "sizes left out"; }
+awk '/^ +[0-9]/ { rows++; if ($2 == 0) exit 1 } END { exit rows != 1 }' "$work/out" || fail "a row without elements"
 refused "exclude" --ranks 2 -t 2
 WORLD_SIZE=2 refused "RANK" -b 8 -e 8
