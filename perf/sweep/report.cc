@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/output.h"
+#include "base/shown_time.h"
 
 namespace tutti::perf {
 namespace {
@@ -109,7 +110,11 @@ void print_line(const Options& options, const Line& line) {
   text += fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}", line.bytes, shape.count,
                       type_name(shape.type), op_column(shape), root_column(shape));
   text += timing_text(line.out_of_place) + timing_text(line.in_place);
-  if (options.bound) text += fmt::format("  {:6.1f}", line.percent_of_bound());
+  if (options.bound) {
+    const double percent = line.percent_of_bound();
+    const bool shown = is_shown(line.bound_us) && percent >= 0.05;  // Else it would be 0.0.
+    text += fmt::format("  {:>6}", shown ? fmt::format("{:.1f}", percent) : "-");
+  }
   if (options.percentiles) {
     const Timing& t = line.out_of_place;
     text +=

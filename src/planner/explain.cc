@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/shown_time.h"
 #include "base/times_text.h"
 #include "plan/chunks.h"
 #include "planner/machine_cost.h"
@@ -260,10 +261,12 @@ std::string to_text(const CallExplanation& explanation, const Request& request,
         fmt::format("{:>2} {:<18} {:>5} ", refused ? "-" : fmt::format("{}", ++number),
                     candidate.name(), candidate.lanes);
     if (timed)
-      row +=
-          fmt::format("{:>8} {:>7.2f} {:>6.1f}", us_text(candidate.microseconds),
-                      1e-3 * factor * static_cast<double>(request.bytes) / candidate.microseconds,
-                      100 * explanation.bound_us / candidate.microseconds);
+      row += fmt::format(
+          "{:>8} {:>7.2f} {:>6}", us_text(candidate.microseconds),
+          1e-3 * factor * static_cast<double>(request.bytes) / candidate.microseconds,
+          is_shown(explanation.bound_us)
+              ? fmt::format("{:.1f}", 100 * explanation.bound_us / candidate.microseconds)
+              : "-");
     row.resize(std::max<std::size_t>(row.size(), kWhy - 2), ' ');
     row += fmt::format("{:<9}  ", refused ? "" : to_string(candidate.evidence));
     text += wrapped(row + (number == 1 && !refused ? "taken" : way.why), kWhy + 9);
@@ -280,8 +283,11 @@ std::string to_text(const CallExplanation& explanation, const Request& request,
                                     taken.evidence == Evidence::kTuned ? "" : " by estimate")
                       : ""),
       2);
-  text += wrapped(
-      fmt::format("Bound: {} us: {}.", us_text(explanation.bound_us), explanation.bound_words), 2);
+  text += wrapped(fmt::format("Bound: {}: {}.",
+                              is_shown(explanation.bound_us) ? us_text(explanation.bound_us) + " us"
+                                                             : kNotShown,
+                              explanation.bound_words),
+                  2);
   if (!explanation.links_from.empty())
     text += wrapped("Links from: " + explanation.links_from + ".", 2);
   if (!explanation.weights_words.empty())

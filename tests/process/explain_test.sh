@@ -57,6 +57,13 @@ import json, sys
 all = json.load(sys.stdin)
 assert all["candidates"][0]["algorithm"] == all["chosen"] and all["bound_us"] > 0, all'
 done
+# A bound that two decimals can't show is not shown as 0.
+for arguments in "all_reduce --ranks 2 --bytes 8" "all_reduce --model hgx-h100 --bytes 8"; do
+  # shellcheck disable=SC2086
+  "$tutti" explain $arguments >"$work/text" || fail "$arguments"
+  grep -q '^Bound.*: - (less than 0.01 us)' "$work/text" || { cat "$work/text"; fail "$arguments: no bound of -"; }
+  ! grep -qE '0\.0 %| 0\.00 us|  0\.0  ' "$work/text" || { cat "$work/text"; fail "$arguments: a bound of 0"; }
+done
 "$tutti" explain all_gather --ranks 4 --bytes 1M --svg "$work/host.svg" --plan >"$work/text"
 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$work/host.svg"
 TUTTI_ALGORITHM=^direct "$tutti" explain all_gather --ranks 4 --bytes 1M | grep 'is forbidden' >/dev/null ||

@@ -33,6 +33,8 @@ assert len(rows) == 1 + 5, rows
 assert all(len(row) == len(rows[0]) for row in rows), rows
 xml.dom.minidom.parse(work + "/s.svg")
 PY
+"$perf/all_reduce_perf" --ranks 2 -b 8 -e 16M -f 2097152 -n 2 --bound >"$work/bound" || fail "--bound"
+! grep -qE '^ +[0-9].* 0\.0$' "$work/bound" || { cat "$work/bound"; fail "0.0 % of the bound"; }
 awk '/^ +[0-9]/ && length($0) > 120 { exit 1 }' "$work/out" || fail "rows wider than nccl-tests'"
 
 echo "== TUTTI_TRACE: both ranks' calls in one file, with arrows between the ranks"

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/shown_time.h"
 #include "perf/command_line/command_line.h"
 #include "plan/passes/passes.h"
 #include "plan/text/text.h"
@@ -45,7 +46,7 @@ Result<std::string> picture(const Explained& explained, const RankedMachine& mac
                                   sample.algorithm->name, sample.protocol->name, sample.lanes,
                                   sample.lanes == 1 ? "" : "s", time_text(sample.microseconds),
                                   rate_text(explained.bus_bandwidth(sample.microseconds)));
-  if (bound_us > 0)
+  if (is_shown(bound_us))
     words += fmt::format(", {:.0f} % of the bound", 100 * bound_us / sample.microseconds);
   return to_svg({.title = explained.title(),
                  .words = words,

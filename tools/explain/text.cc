@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/shown_time.h"
 #include "tools/explain/explain.h"
 #include "tools/simulate/simulate.h"
 #include "tools/topo/topo.h"
@@ -17,7 +18,8 @@ using planner::Sample;
 constexpr std::size_t kWhy = 57;  // Where the words of a row begin.
 
 std::string share_of_bound(double bound_us, double us) {
-  return bound_us > 0 ? fmt::format("{:.1f}", 100 * bound_us / us) : "?";
+  if (bound_us <= 0) return "?";
+  return is_shown(bound_us) ? fmt::format("{:.1f}", 100 * bound_us / us) : "-";
 }
 
 std::string row(const Explained& explained, std::size_t number, const Contender& contender) {
@@ -67,7 +69,7 @@ std::string to_text(const Explained& explained) {
   for (std::size_t i = 0; i < all.contenders.size(); ++i)
     text += row(explained, i, all.contenders[i]);
   const std::string share =
-      all.bound_us > 0
+      is_shown(all.bound_us)
           ? fmt::format(", {} % of the bound", share_of_bound(all.bound_us, best.microseconds))
           : "";
   text += "\n";
@@ -80,8 +82,9 @@ std::string to_text(const Explained& explained) {
   text += wrapped(fmt::format("Spent on: {}.", all.consists_of), 2);
   if (all.bound_us > 0)
     text += wrapped(
-        fmt::format("Bound{}: {} us: {}.", all.bound_joins ? ", with switches that add up" : "",
-                    time_text(all.bound_us), all.bound_words),
+        fmt::format("Bound{}: {}: {}.", all.bound_joins ? ", with switches that add up" : "",
+                    is_shown(all.bound_us) ? time_text(all.bound_us) + " us" : kNotShown,
+                    all.bound_words),
         2);
   else
     text += wrapped(fmt::format("Bound: {}.", all.bound_words), 2);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/shown_time.h"
 #include "perf/sweep/svg.h"
 #include "tools/report/parts.h"
 #include "tools/topo/topo.h"
@@ -139,9 +140,12 @@ std::string choices_of(const Page& page) {
   for (const Choice& choice : page.choices)
     out += fmt::format(
         "<tr><td class=\"number\">{}</td><td>{}</td><td class=\"number\">{}</td>"
-        "<td class=\"number\">{}</td><td class=\"number\">{:.1f}</td></tr>\n",
+        "<td class=\"number\">{}</td><td class=\"number\">{}</td></tr>\n",
         size_words(choice.bytes), escaped(choice.way), microseconds(choice.us),
-        microseconds(choice.bound_us), choice.us > 0 ? 100 * choice.bound_us / choice.us : 0);
+        is_shown(choice.bound_us) ? microseconds(choice.bound_us) : "-",
+        is_shown(choice.bound_us) && choice.us > 0
+            ? fmt::format("{:.1f}", 100 * choice.bound_us / choice.us)
+            : "-");
   return out + "</table>\n";
 }
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/shown_time.h"
 #include "tools/simulate/simulate.h"
 #include "tools/topo/topo.h"
 
@@ -40,6 +41,7 @@ namespace {
 
 std::string percent_of_bound(const SimulatedRow& row) {
   if (row.bound_us <= 0) return "?";
+  if (!is_shown(row.bound_us)) return "-";
   return fmt::format("{:.1f}", 100 * row.bound_us / row.fastest().microseconds);
 }
 
@@ -69,7 +71,9 @@ std::string table_row(const SimulatedCurve& curve, const SimulatedRow& row) {
   const Sample& best = row.fastest();
   std::string text = curve.several_ranks ? fmt::format("{:>6} ", row.ranks) : "";
   text += fmt::format("{:>6}", size_text(row.bytes));
-  const std::string bound = row.bound_us > 0 ? time_text(row.bound_us) : "?";
+  const std::string bound = row.bound_us <= 0        ? "?"
+                            : is_shown(row.bound_us) ? time_text(row.bound_us)
+                                                     : "-";
   const double bus = row.bus_bandwidth(curve.collective, best.microseconds);
   if (in_columns(curve)) {
     for (std::size_t i = 0; i < row.samples.size(); ++i) {
