@@ -193,9 +193,10 @@ std::string describe_state(const Communicator::State& state) {
   std::string text = fmt::format("communicator of {} ranks, this is rank {}; made in {:.1f} ms\n",
                                  state.rank_count, state.me.value, state.created_ms);
   text += fmt::format(
-      "transport: {}; slots of {} KiB, {} a channel, {} to all; {} lane(s); packets up to {} KiB\n",
+      "transport: {}; slots of {} KiB, {} a channel, {} to all; {} lane{}; packets up to {} KiB\n",
       state.transport, config.slot_bytes / 1024, config.slot_count, config.multicast_slots,
-      config.lanes, executor.adapting().eager_limits.plain(Collective::kAllReduce) / 1024);
+      config.lanes, config.lanes == 1 ? "" : "s",
+      executor.adapting().eager_limits.plain(Collective::kAllReduce) / 1024);
   text += fmt::format("shared memory: {:.2f} MiB for all ranks together\n",
                       static_cast<double>(executor.endpoint().shared_bytes()) / (1 << 20));
   text +=

@@ -45,7 +45,7 @@ refused() {
 }
 sweep() { "$perf/all_reduce_perf" --ranks 3 "${quick[@]}" "$@"; }
 export TUTTI_TIMEOUT_MS=20000
-refused 1 "slot(s)" "$tutti" plan --check "$work/broken.plan"
+refused 1 " slot" "$tutti" plan --check "$work/broken.plan"
 refused 1 "broken.plan': plan handmade: lane 0: " sweep --plan "$work/broken.plan"
 refused 1 ", column " "$tutti" plan --check "$work/misspelt.plan"
 refused 1 "misspelt.plan': plan text, line " sweep --plan "$work/misspelt.plan"

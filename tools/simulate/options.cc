@@ -134,7 +134,8 @@ Result<RankedMachine> machine_for(const GraphSource& source, int ranks, int root
   ranked.ranks = topology::default_endpoints(ranked.graph);
   if (ranks > 0) ranked.ranks.resize(static_cast<std::size_t>(ranks));
   if (ranked.ranks.size() < 2)
-    return topology::invalid("{} rank(s): a collective needs at least 2", ranked.ranks.size());
+    return topology::invalid("{} rank{}: a collective needs at least 2", ranked.ranks.size(),
+                             ranked.ranks.size() == 1 ? "" : "s");
   if (root < 0 || static_cast<std::size_t>(root) >= ranked.ranks.size())
     return topology::invalid("--root {}: there are ranks 0 to {}", root, ranked.ranks.size() - 1);
   return ranked;

@@ -367,7 +367,8 @@ class Run {
       const std::string next = waiting(here, actor);
       chain += fmt::format("; rank {} at step {} {}", here.rank, state(here).step, next);
     }
-    return error(start, "deadlock with {} slot(s) per channel: {}", slots_, chain);
+    return error(start, "deadlock with {} slot{} per channel: {}", slots_, slots_ == 1 ? "" : "s",
+                 chain);
   }
 
   // "waits for a slot from rank 3"; `next` becomes the actor that has to act.

@@ -32,14 +32,15 @@ void count(const Plan& plan, Wiring& wiring) {
 }
 
 Error mismatch(const Plan& plan, const Wire& wire, std::uint32_t receiver, std::uint64_t received) {
-  const char* what = wire.kind == WireKind::kSignals     ? "signal(s)"
-                     : wire.kind == WireKind::kMulticast ? "multicast slot(s)"
-                                                         : "slot(s)";
+  const char* what = wire.kind == WireKind::kSignals     ? "signal"
+                     : wire.kind == WireKind::kMulticast ? "multicast slot"
+                                                         : "slot";
   return {Code::kInvalidPlan,
           fmt::format(
-              "plan {}: lane {}: rank {} sends {} {} to rank {}, which takes {}: every one sent "
+              "plan {}: lane {}: rank {} sends {} {}{} to rank {}, which takes {}: every one sent "
               "has to be taken",
-              plan.name, wire.lane, wire.from, wire.count, what, receiver, received)};
+              plan.name, wire.lane, wire.from, wire.count, what, wire.count == 1 ? "" : "s",
+              receiver, received)};
 }
 
 // Replaces the wires in LaneWiring by message numbers, and notes the ends.

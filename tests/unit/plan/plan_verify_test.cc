@@ -130,11 +130,11 @@ TEST_CASE("an output that is never written") {
 
 TEST_CASE("slots that are sent and not taken, or the other way round") {
   CHECK_THAT(verdict(with(kAllReduce, "move 0: input[0] -> to(1):contribution", "")),
-             Contains("rank 0 sends 0 slot(s) to rank 1, which takes 1"));
+             Contains("rank 0 sends 0 slots to rank 1, which takes 1"));
   CHECK_THAT(verdict(with(kAllReduce, "-> output[0]", "-> output[0], to(1):result")),
-             Contains("rank 0 sends 2 slot(s) to rank 1, which takes 1"));
+             Contains("rank 0 sends 2 slots to rank 1, which takes 1"));
   CHECK_THAT(verdict(with(kDirect, "  signal 1\n", "  signal 1\n signal 1\n")),
-             Contains("rank 0 sends 3 signal(s) to rank 1, which takes 2"));
+             Contains("rank 0 sends 3 signals to rank 1, which takes 2"));
 }
 
 TEST_CASE("sender and receiver that disagree") {
@@ -225,7 +225,7 @@ lane 0
   move 1: from(0):result -> output[1]
 )";
   CHECK(verdict(two_sends) ==
-        "plan two: rank 0, lane 0, step 1: deadlock with 1 slot(s) per channel: waits until rank 1 "
+        "plan two: rank 0, lane 0, step 1: deadlock with 1 slot per channel: waits until rank 1 "
         "has "
         "read its slot; rank 1 at step 1 waits until rank 0 has read its slot");
   CHECK(verdict(two_sends, {.slots = 2}) == "ok");

@@ -111,7 +111,7 @@ TEST_CASE("what is wrong with a plan file is one line that names it") {
       {write(folder, "word", with(text, "contribution\n", "contributed\n")), "line 4, column "},
       {write(folder, "bytes", std::string("\0\xff\x7f", 3)), "line 1, column 1"},
       {write(folder, "missing", with(text, "  move 0: output[0] -> to(1):result\n", "")),
-       "lane 0: rank 0 sends 1 slot(s) to rank 1"},
+       "lane 0: rank 0 sends 1 slot to rank 1"},
       {write(folder, "twice", with(text, "input[0], from(1)", "from(1)")), "rank 0, lane 0, step"},
       {write(folder, "apart", with(text, "deterministic", "deterministic apart")), "'apart'"},
       {write(folder, "lanes", lanes), "65 lanes"},
