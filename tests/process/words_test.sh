@@ -57,7 +57,7 @@ meant show "$tutti" topo shwo
 meant --bytes "$tutti" explain --bytess 64
 meant --bytes "$tutti" explain --bytess=64
 meant --model "$tutti" simulate --modl hgx-h100
-meant --ranks "$tutti" run --rnks 2 -- true
+meant --hosts "$tutti" run -n 2 --hosst=a -- true
 meant --ranks "$perf/all_reduce_perf" --rnks 2
 meant sum "$perf/all_reduce_perf" --op smu
 meant bfloat16 "$perf/all_reduce_perf" --datatype bfloat61

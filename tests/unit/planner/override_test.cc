@@ -76,7 +76,7 @@ TEST_CASE("an unknown name lists the algorithms of the collective that is called
   };
   CHECK(what(Collective::kGather, "nosuch") ==
         "TUTTI_ALGORITHM: unknown algorithm 'nosuch'\n"
-        "  gather has direct, binomial, knomial, packet, nvls");
+        "  gather has direct, binomial, hierarchical, packet, nvls");
   CHECK_THAT(what(Collective::kAllReduce, "rng"),
              Catch::StartsWith("TUTTI_ALGORITHM: unknown algorithm 'rng'; did you mean 'ring'?\n"
                                "  all_reduce has one_shot, "));
