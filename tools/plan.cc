@@ -146,7 +146,8 @@ void define_plan(const perf::Command& app, int& exit_code) {
                   "With --direct: of so many ranks in a row, a host's; they alone do")
       .check(perf::range(1, kMostPlanRanks))
       .needs(direct);
-  command.add_flag("--multicast", options->multicast, "Join what goes from one step to all ranks");
+  command.add_flag("--multicast", options->multicast,
+                   "Replace writes of one step to all ranks by one multicast write");
   command.add_option("--check", options->check, "Verify these files, and say what was proved")
       .type_name("FILE");
   command.footer(

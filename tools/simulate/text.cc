@@ -100,7 +100,7 @@ std::string table_footer(const SimulatedCurve& curve) {
                            2);
   if (last.simulated_ranks < static_cast<std::size_t>(curve.rows.back().ranks))
     text += wrapped(
-        fmt::format("{} of the ranks stand for all in the last row: the others are like them",
+        fmt::format("the last row simulates {} ranks, as the others behave like one of these",
                     last.simulated_ranks),
         2);
   for (const std::string& note : curve.notes) text += wrapped(note, 2);

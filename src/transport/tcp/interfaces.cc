@@ -68,7 +68,8 @@ struct Rule {
 Error bad_rule(std::string_view rule, const std::string& what) {
   return {Code::kInvalidArgument,
           fmt::format("TUTTI_NET_INTERFACES='{:.128}': {}; it takes names, prefixes with * and "
-                      "networks by commas, from a ^ on to be left out: eth0,ib*,10.0.0.0/8,^eth3",
+                      "networks, separated by commas; those after a ^ are excluded: "
+                      "eth0,ib*,10.0.0.0/8,^eth3",
                       rule, what)};
 }
 
@@ -236,7 +237,7 @@ Result<ChosenAddresses> choose_addresses(std::span<const InterfaceAddress> facts
       return bad_rule(preference.rule, "no interface fits; there is " + there);
     return Error{Code::kUnsupported,
                  "tcp: no interface has an address that another host could reach; there is " +
-                     there + "; TUTTI_NET_INTERFACES names one that is to be taken all the same"};
+                     there + "; set TUTTI_NET_INTERFACES to use one of them"};
   }
   std::stable_sort(chosen.addresses.begin(), chosen.addresses.end(),
                    [&](const InterfaceAddress& a, const InterfaceAddress& b) {

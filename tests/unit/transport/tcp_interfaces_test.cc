@@ -162,7 +162,7 @@ const std::vector<Case> kCases{
      false,
      {},
      {},
-     "lo (loopback), eth0 (down); TUTTI_NET_INTERFACES names one"},
+     "lo (loopback), eth0 (down); set TUTTI_NET_INTERFACES to use one"},
     {"no interface", {}, "", false, {}, {}, "none at all"},
     {"named",
      {kLo4, "eth0 10.0.0.3/24 1000", "eth1 10.0.1.3/24 1000"},
