@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "algorithms/algorithm.h"
 #include "base/check.h"
@@ -41,23 +42,6 @@ std::vector<std::string_view> names_of(std::optional<Collective> collective) {
   return names;
 }
 
-/// A line that names the algorithms of a collective, and more lines where a terminal is too narrow.
-std::string lines_of(Collective collective) {
-  constexpr std::size_t kWidth = 96;
-  std::string text, line = fmt::format("  {} has ", to_string(collective));
-  std::string_view separator;
-  for (const std::string_view name : names_of(collective)) {
-    line += separator;
-    if (line.size() + name.size() > kWidth) {
-      text += "\n" + line.substr(0, line.find_last_not_of(' ') + 1);
-      line = "  ";
-    }
-    line += name;
-    separator = ", ";
-  }
-  return text + "\n" + line;
-}
-
 /// A name that no collective has, or not `only` one. The algorithms of the one that is `called` are
 /// listed.
 Error unknown(std::string_view who, std::string_view name, std::optional<Collective> only,
@@ -70,10 +54,12 @@ Error unknown(std::string_view who, std::string_view name, std::optional<Collect
                                         name, names_of(only));
   if (name.find(':') != std::string_view::npos) {
     text +=
-        fmt::format("\n  lanes are repeated by NAME:1 to NAME:{}, but not those of {}, {} or ^NAME",
+        fmt::format("; lanes are repeated by NAME:1 to NAME:{}, but not those of {}, {} or ^NAME",
                     kMostOverrideLanes, kEagerName, kMulticastName);
   }
-  return {Code::kInvalidArgument, fmt::format("{}: {}{}", who, text, lines_of(collective))};
+  return {Code::kInvalidArgument,
+          fmt::format("{}: {}{} {} has {}", who, text, text.ends_with('?') ? "" : ";", what,
+                      fmt::join(names_of(collective), ", "))};
 }
 
 /// Takes ":2" off a name, and returns the 2; 0: there is none. Any other suffix stays, and is

@@ -68,34 +68,28 @@ TEST_CASE("copy engines are of the collectives that only move inputs of all rank
   CHECK(read(Collective::kBroadcast, "copy_engines,ring").forced == "ring");
 }
 
-TEST_CASE("an unknown name lists the algorithms of the collective that is called, in short lines") {
+TEST_CASE("an unknown name lists the algorithms of the collective that is called, in one line") {
   const auto what = [](Collective called, std::string_view list) {
     const auto found = override_for(called, list, "TUTTI_ALGORITHM");
     REQUIRE_FALSE(found);
     return found.error().what;
   };
   CHECK(what(Collective::kGather, "nosuch") ==
-        "TUTTI_ALGORITHM: unknown algorithm 'nosuch'\n"
-        "  gather has direct, binomial, hierarchical, packet, nvls");
+        "TUTTI_ALGORITHM: unknown algorithm 'nosuch'; gather has direct, binomial, hierarchical, "
+        "packet, nvls");
   CHECK_THAT(what(Collective::kAllReduce, "rng"),
-             Catch::StartsWith("TUTTI_ALGORITHM: unknown algorithm 'rng'; did you mean 'ring'?\n"
-                               "  all_reduce has one_shot, "));
+             Catch::StartsWith("TUTTI_ALGORITHM: unknown algorithm 'rng'; did you mean 'ring'? "
+                               "all_reduce has one_shot, "));
   // It may be meant for another collective than this call's.
   CHECK_THAT(what(Collective::kAllReduce, "brck"), Catch::Contains("did you mean 'bruck'?"));
   CHECK_THAT(what(Collective::kAllReduce, "gather=rng"),
-             Catch::StartsWith("TUTTI_ALGORITHM: unknown gather algorithm 'rng'\n"));
+             Catch::StartsWith("TUTTI_ALGORITHM: unknown gather algorithm 'rng'; gather has "));
   CHECK_THAT(what(Collective::kAllReduce, "all_redcue=ring"),
              Catch::StartsWith("TUTTI_ALGORITHM: unknown collective 'all_redcue'; did you mean "
                                "'all_reduce'? There are "));
   for (int i = 0; i < kCollectiveCount; ++i) {
     const std::string text = what(static_cast<Collective>(i), "nosuch");
-    INFO(text);
-    std::size_t begin = 0, longest = 0;
-    for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
-      end = text.find('\n', begin);
-      longest = std::max(longest, std::min(end, text.size()) - begin);
-    }
-    CHECK(longest < 100);
+    CHECK(text.find('\n') == std::string::npos);
   }
 }
 
