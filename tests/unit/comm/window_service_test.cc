@@ -72,7 +72,8 @@ std::string said_of(const Bad& bad) {
   if (auto begun = service->begin(); !begun) return begun.error().to_string();
   for (int i = 0; i < bad.times; ++i) {
     auto sent = (*comms)[1].send(&bad.request, sizeof bad.request, DataType::kUint8, Rank{0});
-    if (!sent) return "not sent: " + sent.error().to_string();
+    // The error that the last one causes may be known here before the send returns.
+    if (!sent && i + 1 < bad.times) return "not sent: " + sent.error().to_string();
   }
   for (const Deadline end = Deadline::after(std::chrono::seconds(20));
        service->error() == nullptr && !end.passed();)
@@ -145,9 +146,10 @@ TEST_CASE("what a rank says that it will accumulate takes no memory before it co
                               .type = static_cast<std::uint8_t>(DataType::kInt32),
                               .op = static_cast<std::uint8_t>(ReduceOp::kSum),
                               .bytes = kLarge};
-  // The second one is taken for the data, and is no data of that size.
-  for (int i = 0; i < 2; ++i)
-    REQUIRE(comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0}));
+  REQUIRE(comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0}));
+  // The second one is taken for the data, and is no data of that size. The error that it causes may
+  // be known here before the send returns.
+  (void)comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0});
   for (const Deadline end = Deadline::after(std::chrono::seconds(10));
        service->error() == nullptr && !end.passed();)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -176,7 +178,8 @@ TEST_CASE("an answer that comes twice ends the window") {
   REQUIRE(comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0}));
   if (request.has_data_behind())
     REQUIRE(comms[1].send(sent.data(), bytes, DataType::kUint8, Rank{0}));
-  REQUIRE(comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0}));
+  // The error that it causes may be known here before the send returns.
+  (void)comms[1].send(&request, sizeof request, DataType::kUint8, Rank{0});
   for (const Deadline end = Deadline::after(std::chrono::seconds(10));
        service->error() == nullptr && !end.passed();)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
