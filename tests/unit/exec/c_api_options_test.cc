@@ -174,7 +174,7 @@ TEST_CASE("a setting that there is not, or that takes something else, is named")
     CHECK(tutti_comm_init_config(&comm, &config) == TUTTI_INVALID_ARGUMENT);
     return std::string(tutti_last_error());
   };
-  CHECK(says("TUTTI_LANE=3").find("the nearest is TUTTI_LANES") != std::string::npos);
+  CHECK(says("TUTTI_LANE=3").find("did you mean TUTTI_LANES?") != std::string::npos);
   CHECK(says("TUTTI_LANES=many").find("a number from 0 to 64") != std::string::npos);
 }
 
