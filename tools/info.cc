@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -115,8 +116,10 @@ std::string in_words(const ordered_json& facts) {
       machine["usable_cpus"].get<int>(), machine["online_cpus"].get<int>(),
       quota == 0 ? "no cgroup limit" : fmt::format("cgroup limit {}", quota),
       machine["last_level_cache_bytes"].get<std::size_t>() / 1024);
+  std::size_t width = 0;
+  for (const auto& row : facts["settings"]) width = std::max(width, text_of(row["name"]).size());
   for (const auto& row : facts["settings"]) {
-    text += fmt::format("  {:<14} = {:<14} {:<17} {}\n", text_of(row["name"]), shown(row),
+    text += fmt::format("  {:<{}} = {:<14} {:<17} {}\n", text_of(row["name"]), width, shown(row),
                         "(" + text_of(row["source"]) + ")", text_of(row["variable"]));
   }
   text += "\na communicator on this machine\n";
