@@ -7,12 +7,15 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "base/output.h"
 #include "base/shown_time.h"
 
 namespace tutti::perf {
 namespace {
+
+bool shows_progress = false;  // The line is one of show_progress. Rank 0's thread alone.
 
 /// A time in at most 7 characters, as nccl-tests prints it.
 std::string time_text(double us) {
@@ -156,12 +159,13 @@ void print_footer(const Options& options, const std::vector<Line>& lines,
 
 void show_progress(std::size_t bytes, std::size_t done, std::size_t all) {
   if (isatty(STDOUT_FILENO) == 0) return;
+  shows_progress = true;
   say("\r\033[K# measuring {} B ({} of {})", bytes, done + 1, all);
   flush_output();
 }
 
 void clear_progress() {
-  if (isatty(STDOUT_FILENO) != 0) say("\r\033[K");
+  if (std::exchange(shows_progress, false)) say("\r\033[K");
 }
 
 Status write_csv(const std::string& path, const std::vector<Line>& lines) {
