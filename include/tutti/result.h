@@ -60,11 +60,7 @@ struct [[nodiscard]] TUTTI_API Error {
 namespace detail {
 /// Prints the error to stderr, and ends the process with exit code 1 without destructors, which
 /// might wait for ranks that are gone. What is buffered for files is written.
-[[noreturn, gnu::cold]] TUTTI_API void end_process(const Error& error) noexcept;
-/// The same, for a program that asks for what there is not: the value of a Result that failed with
-/// this error; the error of a success.
-[[noreturn, gnu::cold]] TUTTI_API void end_without_value(const Error& error) noexcept;
-[[noreturn, gnu::cold]] TUTTI_API void end_without_error() noexcept;
+[[noreturn]] TUTTI_API void end_process(const Error& error) noexcept;
 }  // namespace detail
 
 /// Success, or an Error. One pointer wide, so that the hot path returns it in a register. Making
@@ -84,18 +80,9 @@ class [[nodiscard]] TUTTI_API Status {
   }
   explicit operator bool() const { return word_ == 0; }
   /// The error lives as long as the status. There is one exception: an error that found no memory,
-  /// and finds none now, is a copy of this thread's own, which the eighth such call replaces. Where
-  /// there is none, the process ends with a line that says so.
-  Error& error() {
-    if (word_ == 0) [[unlikely]]
-      detail::end_without_error();
-    return (word_ & kBare) == 0 ? *stored(word_) : restore();
-  }
-  const Error& error() const {
-    if (word_ == 0) [[unlikely]]
-      detail::end_without_error();
-    return (word_ & kBare) == 0 ? *stored(word_) : bare(word_);
-  }
+  /// and finds none now, is a copy of this thread's own, which the eighth such call replaces.
+  Error& error() { return (word_ & kBare) == 0 ? *stored(word_) : restore(); }
+  const Error& error() const { return (word_ & kBare) == 0 ? *stored(word_) : bare(word_); }
   /// For programs that have no use for an error: it is printed, and the process ends with 1.
   void value() const {
     if (word_ != 0) [[unlikely]]
@@ -123,14 +110,13 @@ class [[nodiscard]] Result {
   Result(T value) : value_(std::move(value)) {}
   Result(Error error) : error_(std::move(error)) {}
   explicit operator bool() const { return value_.has_value(); }
-  /// Test first: without a value, or an error, the process ends with a line that says so.
-  T& operator*() & { return held(*this); }
-  const T& operator*() const& { return held(*this); }
-  T&& operator*() && { return std::move(held(*this)); }
-  T* operator->() { return &held(*this); }
-  const T* operator->() const { return &held(*this); }
-  Error& error() { return failure(*this); }
-  const Error& error() const { return failure(*this); }
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+  T&& operator*() && { return std::move(*value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  Error& error() { return error_.value(); }
+  const Error& error() const { return error_.value(); }
   /// The value; as Status::value, if there is none.
   T& value() & {
     if (!value_) detail::end_process(*error_);
@@ -146,19 +132,6 @@ class [[nodiscard]] Result {
   }
 
  private:
-  template <class Self>
-  static auto& held(Self& self) {
-    if (!self.value_) [[unlikely]]
-      detail::end_without_value(*self.error_);
-    return *self.value_;
-  }
-  template <class Self>
-  static auto& failure(Self& self) {
-    if (!self.error_) [[unlikely]]
-      detail::end_without_error();
-    return *self.error_;
-  }
-
   std::optional<T> value_;
   std::optional<Error> error_;
 };

@@ -38,23 +38,13 @@ struct Shown {
 };
 thread_local constinit Shown shown{};
 
-[[noreturn]] void end_with(const char* what, const std::string& error) noexcept {
-  std::fflush(nullptr);
-  std::fprintf(stderr, "%s%s\n", what, error.c_str());
-  std::_Exit(1);
-}
-
 }  // namespace
 
-void detail::end_process(const Error& error) noexcept { end_with("", error.to_string()); }
-
-void detail::end_without_value(const Error& error) noexcept {
-  end_with("this program uses the value of a tutti::Result that has none; its error is: ",
-           error.to_string());
-}
-
-void detail::end_without_error() noexcept {
-  end_with("this program asks for the error of a tutti::Status or Result that succeeded", "");
+void detail::end_process(const Error& error) noexcept {
+  std::fflush(nullptr);
+  const std::string text = error.to_string();
+  std::fprintf(stderr, "%s\n", text.c_str());
+  std::_Exit(1);
 }
 
 Status::Word Status::keep(Error&& error) noexcept {
