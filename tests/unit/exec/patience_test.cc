@@ -51,7 +51,8 @@ TEST_CASE("a patient rank stops yielding once it is ready") {
   CHECK(patience.yield_until([&] { return ++looks == 7; }));
   CHECK(looks == 7);
   CHECK(!patience.yield_until([&] { return ++looks == 0; }));
-  CHECK(looks == 7 + kFirst);
+  CHECK(looks > 7);
+  CHECK(looks <= 7 + kFirst);  // Fewer where yields take long: base/wait.h bounds their time.
 }
 
 }  // namespace
