@@ -157,6 +157,8 @@ int Watchdog::to_blame(std::span<const int> awaited) const {
     // A wait in an earlier call is over.
     if (call_in(said) < region.record(blamed).number.load(std::memory_order_relaxed)) break;
     if (next < 0 || next >= board_.team().ranks || next == board_.team().me) break;
+    // So is one for a rank that has begun a later call: it has done its part.
+    if (call_in(said) < region.record(next).number.load(std::memory_order_relaxed)) break;
     blamed = next;
   }
   return blamed;

@@ -158,5 +158,37 @@ TEST_CASE("a message that a rank did not send before it left is missed at once")
   }
 }
 
+// Rank 1 waits long for rank 2, which comes. Then rank 1 itself does not come, and is to blame.
+TEST_CASE("what a rank waited for before is no reason to blame that one") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    auto ranks = ranks_on(*transport, 3, 2s);
+    std::atomic<int> failed{0};
+    std::array<Status, 2> last;
+    {
+      std::jthread second([&] {
+        CHECK(ranks[1]->barrier());
+        while (failed < 2) std::this_thread::sleep_for(1ms);
+      });
+      std::jthread third([&] {
+        std::this_thread::sleep_for(1200ms);
+        CHECK(ranks[2]->barrier());
+        std::this_thread::sleep_for(300ms);  // Rank 0 judges, which also waited for this one.
+        last[1] = ranks[2]->barrier();
+        ++failed;
+      });
+      CHECK(ranks[0]->barrier());
+      last[0] = ranks[0]->barrier();
+      ++failed;
+    }
+    for (const Status& status : last) {
+      REQUIRE_FALSE(status);
+      INFO(status.error().to_string());
+      CHECK(status.error().code == Code::kTimeout);
+      CHECK(status.error().peer == Rank{1});
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test
