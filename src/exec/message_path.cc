@@ -53,7 +53,11 @@ bool MessagePath::check_health(bool flushing) {
     const auto now = std::chrono::steady_clock::now();
     auto failure = messages_.check_health(now, watchdog_.timeout());
     if (!failure) failure = check_flush(flushing, now);
-    if (!failure) return true;
+    if (!failure) {
+      if (const auto wait = messages_.longest_wait())
+        watchdog_.say_message_waits(wait->second, now, wait->first);
+      return true;
+    }
     end(*failure);
   } else if (!watchdog_.broken()) {
     watchdog_.pass_on_abort();  // A thread that aborts leaves that to the one that has the link.

@@ -353,6 +353,20 @@ std::optional<Error> Messages::check_health_any(std::chrono::steady_clock::time_
   return error;
 }
 
+std::optional<std::pair<int, std::chrono::steady_clock::time_point>> Messages::longest_wait()
+    const {
+  std::optional<std::pair<int, std::chrono::steady_clock::time_point>> longest;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    for (const Queue* queue : {&peer.receives, &peer.sends}) {
+      if (queue->first == nullptr) continue;
+      const auto since = std::max(queue->first->batch->start, queue->since);
+      if (!longest || since < longest->second) longest.emplace(rank, since);
+    }
+  }
+  return longest;
+}
+
 bool Messages::waits_for(int peer) const {
   return peers_[static_cast<std::size_t>(peer)].front() != nullptr;
 }

@@ -94,6 +94,9 @@ class Messages {
   /// Copies what does not overlap; `stream`: past the cache.
   static void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool stream);
 
+  /// The rank whose message has waited longest, and since when; none: no message is under way. Up
+  /// to date behind a check_health.
+  std::optional<std::pair<int, std::chrono::steady_clock::time_point>> longest_wait() const;
   /// Whether a message to or from that rank is under way.
   bool waits_for(int peer) const;
   /// The error of such a message that can't move, for a reason that follows ": ".

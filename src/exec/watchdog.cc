@@ -122,13 +122,24 @@ bool Watchdog::look_due(Time now) {
   return true;
 }
 
-void Watchdog::say_waiting(Time now, std::span<const int> awaited) const {
-  if (now - wait_start_ < std::min(kLongWait, timeout_ / 4)) return;
+bool Watchdog::is_long(Time since, Time now) const {
+  return now - since >= std::min(kLongWait, timeout_ / 4);
+}
+
+void Watchdog::show_wait(int awaited) const {
   // relaxed: for the text of errors only.
   board_.region()
       .status(board_.team().me)
-      .waits_for.store(awaited.empty() ? 0 : wait_of(board_.number(), awaited.back()),
+      .waits_for.store(awaited < 0 ? 0 : wait_of(board_.number(), awaited),
                        std::memory_order_relaxed);
+}
+
+void Watchdog::say_waiting(Time now, std::span<const int> awaited) const {
+  if (is_long(wait_start_, now)) show_wait(awaited.empty() ? -1 : awaited.back());
+}
+
+void Watchdog::say_message_waits(Time since, Time now, int peer) const {
+  if (!waiting_ && is_long(since, now)) show_wait(peer);
 }
 
 std::optional<Error> Watchdog::find_gone(std::span<const int> awaited) const {

@@ -69,9 +69,12 @@ class Watchdog {
   /// Whether to look at peers again, once in a while.
   bool look_due(Time now);
   bool is_late(Time now) const { return waiting_ && now - wait_start_ > timeout_; }
-  /// After a long wait, tells the others which rank this one waits for, so that all blame the same.
-  /// `awaited`: the ranks for which it waits, ascending.
+  /// After a long wait in a call, tells the others which rank this one waits for, so that all blame
+  /// the same. `awaited`: the ranks for which it waits, ascending.
   void say_waiting(Time now, std::span<const int> awaited) const;
+  /// The same of a message to or from a rank, which has waited since then. A call that waits comes
+  /// first.
+  void say_message_waits(Time since, Time now, int peer) const;
   /// The error of an awaited rank that has died or left. A rank that did its part before it left
   /// is not missing. If another rank misses it, that one ends the call for all.
   std::optional<Error> find_gone(std::span<const int> awaited) const;
@@ -89,6 +92,8 @@ class Watchdog {
 
  private:
   void claim();
+  bool is_long(Time since, Time now) const;
+  void show_wait(int awaited) const;
   bool is_here(int rank) const {
     return board_.team().endpoint.presence(rank).state == Presence::State::kHere;
   }

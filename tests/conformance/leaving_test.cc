@@ -190,5 +190,33 @@ TEST_CASE("what a rank waited for before is no reason to blame that one") {
   }
 }
 
+// Rank 1 waits for the data of rank 0, which waits for a message of rank 2, which sends none.
+TEST_CASE("a rank that waits for a message is not to blame for the call that it has not made") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    auto ranks = ranks_on(*transport, 3, 2s);
+    std::atomic<bool> over{false};
+    Status own, other;
+    float data = 0, message = 0;
+    {
+      std::jthread silent([&] {
+        while (!over) std::this_thread::sleep_for(1ms);
+      });
+      std::jthread receives([&] {
+        std::this_thread::sleep_for(300ms);  // So that rank 1 judges.
+        other = ranks[0]->recv(&message, 1, kF32, Rank{2});
+      });
+      own = ranks[1]->broadcast(&data, &data, 1, kF32, Rank{0});
+      over = true;
+    }
+    for (const Status* status : {&own, &other}) {
+      REQUIRE_FALSE(*status);
+      INFO(status->error().to_string());
+      CHECK(status->error().code == Code::kTimeout);
+      CHECK(status->error().peer == Rank{2});
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test
