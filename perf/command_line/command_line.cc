@@ -80,16 +80,20 @@ std::string unknown_argument(const CLI::App& app, const std::string& argument) {
   return unknown_word(known.empty() ? "argument" : "command", argument, views(known));
 }
 
-/// The same of the first such argument; empty: there is none.
+/// The same of the first such argument, an option if there is one: what follows an option that is
+/// not known may be its value. Empty: there is none.
 std::string unknown_argument(const CLI::App& root) {
+  std::string word;
   for (const CLI::App* app = &root; app != nullptr;) {
     for (const std::string& argument : app->remaining()) {
-      if (argument != "--") return unknown_argument(*app, argument);
+      if (argument == "--") continue;
+      if (argument.starts_with('-')) return unknown_argument(*app, argument);
+      if (word.empty()) word = unknown_argument(*app, argument);
     }
     const auto subs = app->get_subcommands();
     app = subs.empty() ? nullptr : subs.front();
   }
-  return {};
+  return word;
 }
 
 }  // namespace

@@ -58,6 +58,8 @@ meant --bytes "$tutti" explain --bytess 64
 meant --bytes "$tutti" explain --bytess=64
 meant --model "$tutti" simulate --modl hgx-h100
 meant --hosts "$tutti" run -n 2 --hosst=a -- true
+meant --ranks "$tutti" run --rnks 2 -- true
+meant --hosts "$tutti" run --hosst a -n 2 -- true
 meant --ranks "$perf/all_reduce_perf" --rnks 2
 meant sum "$perf/all_reduce_perf" --op smu
 meant bfloat16 "$perf/all_reduce_perf" --datatype bfloat61
