@@ -57,9 +57,9 @@ Error unknown(std::string_view who, std::string_view name, std::optional<Collect
         fmt::format("; lanes are repeated by NAME:1 to NAME:{}, but not those of {}, {} or ^NAME",
                     kMostOverrideLanes, kEagerName, kMulticastName);
   }
-  return {Code::kInvalidArgument,
-          fmt::format("{}: {}{} {} has {}", who, text, text.ends_with('?') ? "" : ";", what,
-                      fmt::join(names_of(collective), ", "))};
+  const std::string list =
+      fmt::format("the algorithms of {} are {}", what, fmt::join(names_of(collective), ", "));
+  return {Code::kInvalidArgument, fmt::format("{}: {}", who, followed_by(text, list))};
 }
 
 /// Takes ":2" off a name, and returns the 2; 0: there is none. Any other suffix stays, and is
