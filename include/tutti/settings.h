@@ -59,8 +59,8 @@ struct TUTTI_API Settings {
   int topology_dump_rank = 0;
   std::string net_interfaces;  // TUTTI_NET_INTERFACES: "eth0,ib*", "^docker0"; empty chooses.
   std::string rdma_devices;    // TUTTI_RDMA_DEVICES: "mlx5_0,mlx5_1:2", "^mlx5_3"; empty chooses.
-  /// TUTTI_RDMA_GID_INDEX: the place in the table of a RoCE port of the address (GID) that it is
-  /// used by, at most 255; -1 chooses.
+  /// TUTTI_RDMA_GID_INDEX: the index of the GID by which each RoCE port is used, at most 255; -1:
+  /// the best one by its address.
   int rdma_gid_index = -1;
   /// TUTTI_GPUDIRECT: whether slots between devices of different hosts lie in the devices' memory,
   /// which RDMA cards then read and write: "on", "off", or "auto", where card and device are close.
