@@ -1,5 +1,7 @@
 #include "exec/peer_buffers.h"
 
+#include <optional>
+
 namespace tutti::exec {
 
 PeerBuffers::PeerBuffers(const CallBoard& board, const ActiveCall& call,
@@ -79,7 +81,7 @@ Result<bool> PeerBuffers::learn(CallContext& context) {
       all_readable_ = false;
   }
   if (!all_mapped_) return true;
-  const Status mapped = map(context);
+  const Status mapped = map(context, known);
   mapped_ = static_cast<bool>(mapped);
   if (!known || mapped) return known;
   return Error{mapped.error().code,
@@ -88,7 +90,8 @@ Result<bool> PeerBuffers::learn(CallContext& context) {
                mapped.error().rank, mapped.error().peer};
 }
 
-Status PeerBuffers::map(CallContext& context) {
+/// `known`: all of them have been mapped before, so no peer has to be asked.
+Status PeerBuffers::map(CallContext& context, bool known) {
   const Team& team = board_.team();
   for (int rank = 0; rank < team.ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
@@ -98,6 +101,8 @@ Status PeerBuffers::map(CallContext& context) {
       continue;
     }
     if (!team.endpoint.near(team.me, rank)) continue;
+    std::optional<ShownQuestion> shown;
+    if (!known) shown.emplace(team.region, team.me, rank);
     // Only the parts of a peer's buffers that this rank touches have to be there.
     const Blocks& blocks = call_.blocks;
     if (has_input(call_, rank)) {

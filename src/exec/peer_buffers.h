@@ -77,7 +77,7 @@ class PeerBuffers {
  private:
   bool may_map() const { return !call_.scaled && call_.wire.is_plain() && some_near_; }
   bool could_map(int rank, const Announcement& from) const;
-  Status map(CallContext& context);
+  Status map(CallContext& context, bool known);
 
   const CallBoard& board_;
   const ActiveCall& call_;

@@ -1,8 +1,16 @@
 // Ranks as processes, of which one is killed or stopped in the middle. All others name it and its
 // process, in the next call too. A rank whose buffer a stopped rank still uses says so.
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
 
+#include "base/fd.h"
 #include "support/catch.h"
 #include "support/processes.h"
 
@@ -113,6 +121,102 @@ TEST_CASE("an abort ends the wait for memory of a rank that does not answer") {
   CHECK(processes.wait(0, 60s) == 0);
   processes.signal(1, SIGCONT);
   CHECK(processes.wait(1, 60s) == 0);
+}
+
+// Rank 2 waits for memory of rank 0, and rank 1, which waits for both, is the first to give up.
+TEST_CASE("a rank that waits for memory shows whose, and is not blamed itself") {
+  using std::filesystem::exists;
+  const ScratchDirectory meeting;
+  const std::string go = meeting.path() + "/go";
+  Processes processes(3, [&](int rank) -> std::string {
+    Settings settings;
+    settings.transport = "shared_memory";
+    settings.timeout = rank == 1 ? 2s : 60s;
+    auto comm = join(meeting, rank, 3, settings);
+    if (!comm) return comm.error().to_string();
+    constexpr std::size_t kCount = std::size_t{1} << 20;
+    auto memory = mem_alloc(kCount * sizeof(float));
+    if (!memory) return memory.error().to_string();
+    if (rank == 0) {
+      auto sent = comm->start_send(*memory, kCount, kF32, Rank{2});
+      std::this_thread::sleep_for(200ms);  // The progress thread has told the receiver.
+      say_ready(meeting, rank);
+      return sent && !sent->wait() ? "" : "the message was taken";
+    }
+    say_ready(meeting, rank);
+    if (!eventually([&] { return exists(go); })) return "no go";
+    const Status status = rank == 1 ? comm->barrier() : comm->recv(*memory, kCount, kF32, Rank{0});
+    if (status) return "it worked";
+    if (status.error().code != Code::kTimeout) return status.error().to_string();
+    return blames(status.error(), *comm, Rank{0});
+  });
+  REQUIRE(all_ready(meeting, 3));
+  processes.signal(0, SIGSTOP);
+  std::ofstream(go).put('\n');
+  for (const int rank : {1, 2}) CHECK(processes.wait(rank, 60s) == 0);
+  processes.signal(0, SIGCONT);
+  CHECK(processes.wait(0, 60s) == 0);
+}
+
+/// The socket at which this process hands out memory, as connect takes it.
+std::string own_server() {
+  std::set<std::string> inodes;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry, gone).string();
+    if (target.starts_with("socket:[")) inodes.insert(target.substr(8, target.size() - 9));
+  }
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    std::istringstream words(line);
+    const std::vector<std::string> columns{std::istream_iterator<std::string>(words), {}};
+    if (columns.size() == 8 && columns[7].starts_with("@tutti-") && inodes.contains(columns[6]))
+      return '\0' + columns[7].substr(1);
+  }
+  return "";
+}
+
+/// Connections to this process's server that say nothing: it takes 64 at a time, a second each.
+std::vector<Fd> silent_clients(int count) {
+  const std::string name = own_server();
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  std::copy(name.begin(), name.end(), address.sun_path);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  std::vector<Fd> clients;
+  for (int i = 0; i < count && !name.empty(); ++i) {
+    Fd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(client.get(), reinterpret_cast<sockaddr*>(&address), length) == 0)
+      clients.push_back(std::move(client));
+  }
+  return clients;
+}
+
+// The same in a call, whose ranks have announced their buffers. Rank 1 has mapped rank 0's before.
+TEST_CASE("a rank that waits for memory in a call shows whose") {
+  const ScratchDirectory meeting;
+  Processes processes(3, [&](int rank) -> std::string {
+    Settings settings;
+    settings.transport = "shared_memory";
+    settings.timeout = rank == 1 ? 2s : 60s;
+    auto comm = join(meeting, rank, 3, settings);
+    if (!comm) return comm.error().to_string();
+    constexpr std::size_t kCount = std::size_t{1} << 20;
+    auto memory = mem_alloc(kCount * sizeof(float));
+    if (!memory) return memory.error().to_string();
+    Status status = rank == 0   ? comm->send(*memory, kCount, kF32, Rank{1})
+                    : rank == 1 ? comm->recv(*memory, kCount, kF32, Rank{0})
+                                : ok();
+    if (status) status = comm->barrier();
+    if (!status) return status.error().to_string();
+    std::vector<Fd> clients;
+    if (rank == 0) clients = silent_clients(500);
+    if (rank == 0 && clients.size() != 500) return "its server takes no connections";
+    status = comm->all_reduce(*memory, *memory, kCount, kF32, ReduceOp::kMax);
+    if (status) return "it worked";
+    if (status.error().code != Code::kTimeout) return status.error().to_string();
+    return rank == 0 ? "" : blames(status.error(), *comm, Rank{0});
+  });
+  for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank, 60s) == 0);
 }
 
 }  // namespace
