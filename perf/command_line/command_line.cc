@@ -80,8 +80,9 @@ std::string unknown_argument(const CLI::App& app, const std::string& argument) {
   return unknown_word(known.empty() ? "argument" : "command", argument, views(known));
 }
 
-/// The same of the first such argument, an option if there is one: what follows an option that is
-/// not known may be its value. Empty: there is none.
+/// The same of the first such argument of a command, or of the first one at all if that is an
+/// option: what follows an option of a command that is not known may be its value, which CLI11
+/// gives to the whole. Empty: there is none.
 std::string unknown_argument(const CLI::App& root) {
   std::string word;
   for (const CLI::App* app = &root; app != nullptr;) {
@@ -89,6 +90,7 @@ std::string unknown_argument(const CLI::App& root) {
       if (argument == "--") continue;
       if (argument.starts_with('-')) return unknown_argument(*app, argument);
       if (word.empty()) word = unknown_argument(*app, argument);
+      break;
     }
     const auto subs = app->get_subcommands();
     app = subs.empty() ? nullptr : subs.front();
