@@ -162,7 +162,10 @@ Poll HostExecutor::finish() {
   phase_ = Phase::kDone;
   board_.finish();
   // As leave does.
-  if (team().remote_link != nullptr || board_.region().ending()) return leave();
+  if (team().remote_link != nullptr || board_.region().ending()) {
+    watchdog_.went_on();  // Now, so that what is flushed says so.
+    return leave();
+  }
   return end_ok();
 }
 

@@ -8,13 +8,14 @@ namespace tutti::exec {
 bool MessagePath::poll() {
   if (watchdog_.over()) [[unlikely]]
     return check_health(false), true;
-  bool moved = messages_.poll();
+  bool moved = messages_.poll(), news = false;
   // A look at the network is a system call: not while there is something to do without.
   if (!moved && board_.team().remote_link != nullptr && board_.team().remote_link->progress()) {
-    (void)messages_.poll();
-    moved = true;
+    moved = messages_.poll();
+    news = true;
   }
-  if (!messages_.error()) return moved;
+  if (moved) watchdog_.messages_went_on();
+  if (!messages_.error()) return moved || news;
   end(*messages_.error());
   return true;
 }
@@ -54,8 +55,7 @@ bool MessagePath::check_health(bool flushing) {
     auto failure = messages_.check_health(now, watchdog_.timeout());
     if (!failure) failure = check_flush(flushing, now);
     if (!failure) {
-      if (const auto wait = messages_.longest_wait())
-        watchdog_.say_message_waits(wait->second, now, wait->first);
+      watchdog_.say_message_waits(messages_.longest_wait(), now);
       return true;
     }
     end(*failure);

@@ -306,13 +306,24 @@ std::optional<Error> Messages::check_health(std::chrono::steady_clock::time_poin
         return failure(message, Code::kPeerFailed, endpoint_.why_gone(rank, there));
       if (queue->first != &message || now - std::max(message.batch->start, queue->since) <= timeout)
         continue;
-      return failure(message, Code::kTimeout,
-                     fmt::format("waited {} ms for rank {}, {}; TUTTI_TIMEOUT_MS sets the limit",
-                                 timeout.count(), rank,
-                                 describe_latest(endpoint_, Rank{me_}, rank, "collective call")));
+      return late(message, rank, timeout);
     }
   }
   return check_health_any(now, timeout);
+}
+
+/// The error of a message to or from a rank at its deadline. If that rank waits for another one,
+/// that one is to blame, as all ranks then say.
+Error Messages::late(const Message& message, int rank, std::chrono::milliseconds timeout) const {
+  const int blamed = follow_waits(region_, me_, rank);
+  const std::string between = blamed == rank ? "" : fmt::format("rank {}, which waits for ", rank);
+  Error error =
+      failure(message, Code::kTimeout,
+              fmt::format("waited {} ms for {}rank {}, {}; TUTTI_TIMEOUT_MS sets the limit",
+                          timeout.count(), between, blamed,
+                          describe_latest(endpoint_, Rank{me_}, blamed, "collective call")));
+  error.peer = Rank{blamed};
+  return error;
 }
 
 /// Checks a receive from any rank: an error if a rank that is needed has ended, or all have, or it

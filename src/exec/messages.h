@@ -118,6 +118,7 @@ class Messages {
     }
   };
 
+  Error late(const Message& message, int rank, std::chrono::milliseconds timeout) const;
   std::optional<Error> check_health_any(std::chrono::steady_clock::time_point now,
                                         std::chrono::milliseconds timeout);
   void record(Message& message);

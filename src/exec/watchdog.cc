@@ -126,20 +126,34 @@ bool Watchdog::is_long(Time since, Time now) const {
   return now - since >= std::min(kLongWait, timeout_ / 4);
 }
 
-void Watchdog::show_wait(int awaited) const {
+void Watchdog::show_wait(std::uint64_t wait) {
+  shown_ = wait != 0;
   // relaxed: for the text of errors only.
-  board_.region()
-      .status(board_.team().me)
-      .waits_for.store(awaited < 0 ? 0 : wait_of(board_.number(), awaited),
-                       std::memory_order_relaxed);
+  board_.region().status(board_.team().me).waits_for.store(wait, std::memory_order_relaxed);
 }
 
-void Watchdog::say_waiting(Time now, std::span<const int> awaited) const {
-  if (is_long(wait_start_, now)) show_wait(awaited.empty() ? -1 : awaited.back());
+void Watchdog::end_wait() {
+  waiting_ = false;
+  if (shown_) show_wait(0);
 }
 
-void Watchdog::say_message_waits(Time since, Time now, int peer) const {
-  if (!waiting_ && is_long(since, now)) show_wait(peer);
+void Watchdog::end_message_wait() {
+  show_wait(0);
+  if (RemoteLink* const remote_link = board_.team().remote_link; remote_link != nullptr)
+    remote_link->flush();
+}
+
+void Watchdog::say_waiting(Time now, std::span<const int> awaited) {
+  if (is_long(wait_start_, now))
+    show_wait(awaited.empty() ? 0 : wait_of(board_.number(), awaited.back()));
+}
+
+void Watchdog::say_message_waits(const std::optional<std::pair<int, Time>>& longest, Time now) {
+  if (waiting_) return;
+  if (longest && is_long(longest->second, now))
+    show_wait(wait_of(kAnyCall, longest->first));
+  else if (shown_)
+    show_wait(0);
 }
 
 std::optional<Error> Watchdog::find_gone(std::span<const int> awaited) const {
@@ -156,25 +170,6 @@ std::optional<Error> Watchdog::find_gone(std::span<const int> awaited) const {
   return std::nullopt;
 }
 
-/// The rank to blame at the deadline: follows which rank waits for which, to the end of that chain.
-/// -1: none.
-int Watchdog::to_blame(std::span<const int> awaited) const {
-  int blamed = awaited.empty() ? -1 : awaited.back();
-  const Region& region = board_.region();
-  for (int links = 0; blamed >= 0 && links < board_.team().ranks; ++links) {
-    // relaxed: for the text only.
-    const std::uint64_t said = region.status(blamed).waits_for.load(std::memory_order_relaxed);
-    const int next = awaited_in(said);
-    // A wait in an earlier call is over.
-    if (call_in(said) < region.record(blamed).number.load(std::memory_order_relaxed)) break;
-    if (next < 0 || next >= board_.team().ranks || next == board_.team().me) break;
-    // So is one for a rank that has begun a later call: it has done its part.
-    if (call_in(said) < region.record(next).number.load(std::memory_order_relaxed)) break;
-    blamed = next;
-  }
-  return blamed;
-}
-
 /// "rank 2, whose latest call is 4, all_reduce of ...".
 std::string Watchdog::describe_rank(int rank) const {
   return "rank " + std::to_string(rank) + ", " +
@@ -182,7 +177,8 @@ std::string Watchdog::describe_rank(int rank) const {
 }
 
 Error Watchdog::timeout_error(std::span<const int> awaited) const {
-  const int blamed = to_blame(awaited);
+  const int blamed =
+      awaited.empty() ? -1 : follow_waits(board_.region(), board_.team().me, awaited.back());
   std::string what = call_.describe() + " (call " + std::to_string(board_.number()) + "): waited " +
                      std::to_string(timeout_.count()) + " ms";
   if (blamed >= 0) what += " for " + describe_rank(blamed);

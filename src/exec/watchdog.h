@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exec/calls/active_call.h"
@@ -64,17 +65,25 @@ class Watchdog {
   Error with_place(Error error) const;
 
   /// A call has gone on, or waits; true if it begins to.
-  void went_on() { waiting_ = false; }
+  void went_on() {
+    if (waiting_) [[unlikely]]
+      end_wait();
+  }
   bool begins_waiting(Time now);
   /// Whether to look at peers again, once in a while.
   bool look_due(Time now);
   bool is_late(Time now) const { return waiting_ && now - wait_start_ > timeout_; }
   /// After a long wait in a call, tells the others which rank this one waits for, so that all blame
   /// the same. `awaited`: the ranks for which it waits, ascending.
-  void say_waiting(Time now, std::span<const int> awaited) const;
-  /// The same of a message to or from a rank, which has waited since then. A call that waits comes
-  /// first.
-  void say_message_waits(Time since, Time now, int peer) const;
+  void say_waiting(Time now, std::span<const int> awaited);
+  /// The same of messages: the rank whose message has waited longest, and since when. A call that
+  /// waits comes first.
+  void say_message_waits(const std::optional<std::pair<int, Time>>& longest, Time now);
+  /// Messages have gone on. The others learn that at once: this rank may leave the library now.
+  void messages_went_on() {
+    if (shown_ && !waiting_) [[unlikely]]
+      end_message_wait();
+  }
   /// The error of an awaited rank that has died or left. A rank that did its part before it left
   /// is not missing. If another rank misses it, that one ends the call for all.
   std::optional<Error> find_gone(std::span<const int> awaited) const;
@@ -93,11 +102,12 @@ class Watchdog {
  private:
   void claim();
   bool is_long(Time since, Time now) const;
-  void show_wait(int awaited) const;
+  void show_wait(std::uint64_t wait);
+  void end_wait();
+  void end_message_wait();
   bool is_here(int rank) const {
     return board_.team().endpoint.presence(rank).state == Presence::State::kHere;
   }
-  int to_blame(std::span<const int> awaited) const;
   std::string describe_rank(int rank) const;
 
   const CallBoard& board_;
@@ -107,6 +117,7 @@ class Watchdog {
   std::atomic<int> link_users_{0};  // Calls and batches of messages under way.
   std::atomic<bool> aborting_{false};
   bool broken_ = false, waiting_ = false;
+  bool shown_ = false;  // The others see for which rank this one waits.
   Time wait_start_, next_look_, stop_end_;
   std::int64_t next_health_check_ = 0;  // By the coarse clock.
 };

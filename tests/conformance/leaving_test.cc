@@ -218,5 +218,63 @@ TEST_CASE("a rank that waits for a message is not to blame for the call that it 
   }
 }
 
+// Rank 0 waits for a message of rank 1, which waits for one of rank 2, which sends none.
+TEST_CASE("a rank that waits for a message is not to blame for one that it has not sent") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    auto ranks = ranks_on(*transport, 3, 2s);
+    std::atomic<bool> over{false};
+    std::array<Status, 2> got;
+    float first = 0, second = 0;
+    {
+      std::jthread silent([&] {
+        while (!over) std::this_thread::sleep_for(1ms);
+      });
+      std::jthread receives([&] {
+        std::this_thread::sleep_for(300ms);  // So that rank 0 judges.
+        got[1] = ranks[1]->recv(&second, 1, kF32, Rank{2});
+      });
+      got[0] = ranks[0]->recv(&first, 1, kF32, Rank{1});
+      over = true;
+    }
+    for (const Status& status : got) {
+      REQUIRE_FALSE(status);
+      INFO(status.error().to_string());
+      CHECK(status.error().code == Code::kTimeout);
+      CHECK(status.error().peer == Rank{2});
+    }
+  }
+}
+
+// Rank 1 waits long for a message of rank 2, which comes. Then it does not send to rank 0.
+TEST_CASE("a message that a rank waited for before is no reason to blame its sender") {
+  for (const Transport* transport : transports_here()) {
+    INFO(transport->name);
+    auto ranks = ranks_on(*transport, 3, 2s);
+    std::atomic<bool> over{false};
+    Status sent, between, got;
+    float first = 0, second = 0, third = 0;
+    {
+      std::jthread sends([&] {
+        std::this_thread::sleep_for(1200ms);
+        sent = ranks[2]->send(&third, 1, kF32, Rank{1});
+        while (!over) std::this_thread::sleep_for(1ms);
+      });
+      std::jthread receives([&] {
+        between = ranks[1]->recv(&second, 1, kF32, Rank{2});
+        while (!over) std::this_thread::sleep_for(1ms);
+      });
+      got = ranks[0]->recv(&first, 1, kF32, Rank{1});
+      over = true;
+    }
+    CHECK(sent);
+    CHECK(between);
+    REQUIRE_FALSE(got);
+    INFO(got.error().to_string());
+    CHECK(got.error().code == Code::kTimeout);
+    CHECK(got.error().peer == Rank{1});
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -38,6 +38,23 @@ std::string describe_latest(const Endpoint& endpoint, Rank me, int rank, std::st
               : "of which no " + std::string(kind) + " is known here";
 }
 
+int follow_waits(const Region& region, int me, int awaited) {
+  const int ranks = static_cast<int>(region.config().rank_count);
+  int last = awaited;
+  for (int links = 0; last >= 0 && links < ranks; ++links) {
+    // relaxed: for the text of errors only.
+    const std::uint64_t said = region.status(last).waits_for.load(std::memory_order_relaxed);
+    const int next = awaited_in(said);
+    // A wait in an earlier call is over.
+    if (call_in(said) < region.record(last).number.load(std::memory_order_relaxed)) return last;
+    if (next < 0 || next >= ranks || next == me) return last;
+    // So is one for a rank that has begun a later call: it has done its part.
+    if (call_in(said) < region.record(next).number.load(std::memory_order_relaxed)) return last;
+    last = next;
+  }
+  return awaited;
+}
+
 /// The first of the recorded calls that differs from that rank's; empty: none does.
 std::optional<Agreement::Difference> Agreement::difference_with(int rank) const {
   const CallRecord& theirs = board_.region().record(rank);

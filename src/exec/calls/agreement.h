@@ -66,6 +66,11 @@ class Agreement {
 /// known here is 7", "of which no call is known here".
 std::string describe_latest(const Endpoint& endpoint, Rank me, int rank, std::string_view kind);
 
+/// The rank for which a rank that waits for `awaited` waits in the end: follows which rank waits
+/// for which, as far as they show it (RankStatus::waits_for). `awaited` where they wait for each
+/// other.
+int follow_waits(const Region& region, int me, int awaited);
+
 /// The remedy where ranks that make the same call would run different plans or take different
 /// paths.
 inline constexpr const char* kBuiltAlike =
