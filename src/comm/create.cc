@@ -393,8 +393,11 @@ struct Part {
         fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(named), ", "),
         named < ranks.size() ? ", ..." : "", error.what);
     const int peer = error.peer.value;
-    if (!of_whole && peer >= 0 && static_cast<std::size_t>(peer) < ranks.size())
+    if (!of_whole && peer >= 0 && static_cast<std::size_t>(peer) < ranks.size()) {
       error.peer = Rank{ranks[static_cast<std::size_t>(peer)]};
+      error.what +=
+          fmt::format(" (rank {} of the part is rank {} of the whole)", peer, error.peer.value);
+    }
     error.rank = me;
     return error;
   }
