@@ -134,14 +134,18 @@ bool done_soon(int device, Task task) {
   return done.wait_for(kPatience) == std::future_status::ready;
 }
 
-/// Whether all calls of the rank have ended.
+/// Whether all calls of the rank have ended. Its blocks count among those of the device until then,
+/// but no longer, whatever keeps its memory.
 bool await_own_calls(const DeviceCommunicator::State& state) {
+  auto blocks = state.rank.mesh->take_residency();
   static_cast<void>(state.order.synchronize());
   // Graphs may run calls that no event shows.
-  return !state.order.captured() || done_soon(state.rank.device, [] {
-    const RelaxedCapture relaxed;
-    cudaDeviceSynchronize();
-  });
+  return !state.order.captured() ||
+         done_soon(state.rank.device, [running = std::move(blocks)]() mutable {
+           const RelaxedCapture relaxed;
+           cudaDeviceSynchronize();
+           running.clear();
+         });
 }
 
 /// Closes what the rank has opened by IPC handles; its calls have ended. False: not yet.

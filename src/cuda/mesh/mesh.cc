@@ -58,7 +58,7 @@ Status check_options(const CudaMeshOptions& options) {
 
 /// Whether all blocks of all ranks on a device can run at a time; of one device, or of all (-1).
 /// What of that a mesh of one rank, or of all, takes.
-Result<std::vector<CudaResidency>> take_residency(const CudaMeshOptions& options, int only) {
+Result<std::vector<CudaResidency>> find_residency(const CudaMeshOptions& options, int only) {
   std::map<int, std::size_t> blocks;
   for (const int device : options.devices) blocks[device] += options.blocks();
   std::vector<CudaResidency> taken;
@@ -90,7 +90,7 @@ std::size_t CudaPlan::bytes() const {
 
 Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options) {
   TUTTI_RETURN_IF_ERROR(check_options(options));
-  TUTTI_TRY(auto room, take_residency(options, -1));
+  TUTTI_TRY(auto room, find_residency(options, -1));
   // Calls name peers' buffers, which may be of the runtime.
   const std::set<int> devices(options.devices.begin(), options.devices.end());
   for (const int device : devices) {
@@ -109,7 +109,7 @@ Result<std::unique_ptr<CudaMesh>> CudaMesh::create(CudaMeshOptions options, int 
   if (rank < 0 || static_cast<std::size_t>(rank) >= options.devices.size()) {
     return invalid("there is no rank " + std::to_string(rank));
   }
-  TUTTI_TRY(auto room, take_residency(options, options.devices[static_cast<std::size_t>(rank)]));
+  TUTTI_TRY(auto room, find_residency(options, options.devices[static_cast<std::size_t>(rank)]));
   TUTTI_RETURN_IF_ERROR(load_kernels(options.devices[static_cast<std::size_t>(rank)]));
   std::unique_ptr<CudaMesh> mesh(new CudaMesh(std::move(options), rank));
   mesh->residency_ = std::move(room);

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cuda/driver/memory.h"
@@ -137,6 +138,10 @@ class CudaMesh {
   static Result<std::unique_ptr<CudaMesh>> create(CudaMeshOptions options, int rank);
   CudaMesh(const CudaMesh&) = delete;
   CudaMesh& operator=(const CudaMesh&) = delete;
+
+  /// Ends the count of the mesh's blocks once what is returned goes: when its last kernel has
+  /// ended. The mesh may stay longer, as its memory does. Not while another thread does the same.
+  std::vector<CudaResidency> take_residency() { return std::exchange(residency_, {}); }
 
   /// Where calls run: to be joined, checked and aborted.
   CudaRings& rings() { return rings_; }

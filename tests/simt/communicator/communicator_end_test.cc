@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "cuda/mesh/residency.h"
 #include "simt/communicator/device_communicators.h"
 #include "support/catch.h"
 #include "support/said_aside.h"
@@ -149,6 +150,65 @@ TEST_CASE("who has no room on a device beside other communicators is warned") {
     });
     CHECK(has(warning, "may have 160 blocks on device 4 at a time, which runs 132"));
   });
+}
+
+TEST_CASE("aborted communicators whose kernels have ended leave a device its room") {
+  Settings wide = small_settings();
+  wide.lanes = 40;
+  const std::string warning = said_aside([&] {
+    for (int round = 0; round < 3; ++round) {
+      DeviceCluster cluster({5, 5}, wide);
+      REQUIRE(cluster.complaint == "");
+      CHECK(has(cluster.comms[0].describe(), "on the device 80 of 132"));
+      const DeviceCase lonely(all_reduce_of(2000, 2), 0, cluster.comms[0].device(), 1);
+      REQUIRE(lonely.start(cluster.comms[0], cluster.streams[0]) == "");
+      for (DeviceCommunicator& comm : cluster.comms) comm.abort("made again");
+    }
+  });
+  CHECK(!has(warning, "blocks on device"));
+}
+
+/// A graph of a call of rank 0; what is wrong.
+std::string capture_call(DeviceCluster& cluster, const DeviceCase& call, cudaGraphExec_t* made) {
+  const cudaStream_t stream = cluster.streams[0];
+  cudaGraph_t graph = nullptr;
+  std::string wrong = said(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  wrong += call.start(cluster.comms[0], stream);
+  wrong += said(cudaStreamEndCapture(stream, &graph));
+  wrong += said(cudaGraphInstantiate(made, graph, 0));
+  cudaGraphDestroy(graph);
+  return wrong;
+}
+
+TEST_CASE("an aborted communicator takes room on a device as long as its kernels may run") {
+  const int device = test::device_of(6);
+  const exec::OnDevice on(device);
+  const auto taken = [device] { return exec::CudaResidency::taken(device); };
+  DeviceCluster cluster({6, 6});
+  REQUIRE(cluster.complaint == "");
+  const std::size_t blocks = taken();
+  REQUIRE(blocks > 0);
+  const DeviceCase call(all_reduce_of(2000, 2), 0, device, 1);
+  cudaGraphExec_t graph = nullptr;
+  REQUIRE(capture_call(cluster, call, &graph) == "");
+  // While the device is busy nobody can tell whether a graph of rank 0 is.
+  std::promise<void> go;
+  const cudaStream_t stream = test::new_stream(device);
+  const auto wait = [](void* on_go) {
+    static_cast<std::promise<void>*>(on_go)->get_future().wait();
+  };
+  REQUIRE(said(cudaLaunchHostFunc(stream, wait, &go)) == "");
+  for (DeviceCommunicator& comm : cluster.comms) comm.abort("not wanted");
+  cluster.comms.clear();
+  CHECK(taken() == blocks / 2);  // Rank 1 has no graphs.
+  go.set_value();
+  CHECK(said(cudaStreamSynchronize(stream)) == "");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (taken() != 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(taken() == 0);
+  cudaGraphExecDestroy(graph);
+  cudaStreamDestroy(stream);
 }
 
 TEST_CASE("arguments are checked before anything begins") {
