@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/tcp/interfaces.h"
+#include "base/net/interfaces.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti::tcp {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/folder.h"
-#include "transport/tcp/interfaces.h"
+#include "base/net/interfaces.h"
 
 namespace tutti::ucx {
 namespace {

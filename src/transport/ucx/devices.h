@@ -1,8 +1,8 @@
 // File: transport/ucx/devices.h: which network devices UCX may use.
 //
 // By itself UCX takes every interface for one that reaches every host, container bridges among
-// them. So it is told which: the interfaces that the transport tcp would take (tcp/interfaces.h),
-// and the ports of RDMA devices.
+// them. So it is told which: the interfaces that the transport tcp would take
+// (base/net/interfaces.h), and the ports of RDMA devices.
 #pragma once
 #include <string>
 #include <string_view>

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/net/interfaces.h"
 #include "support/catch.h"
 #include "support/processes.h"
-#include "transport/tcp/interfaces.h"
 
 namespace tutti::tcp {
 namespace {

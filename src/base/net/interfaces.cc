@@ -1,4 +1,4 @@
-#include "transport/tcp/interfaces.h"
+#include "base/net/interfaces.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// File: transport/tcp/interfaces.h: at which addresses a rank can be reached by others.
+// File: base/net/interfaces.h: at which addresses a rank can be reached by others.
 //
 // Two halves: `probe_interfaces` collects facts from the system, `choose_addresses` is a pure
 // function from facts to addresses and to a sentence that says why these and not others. A host
