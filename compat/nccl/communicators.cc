@@ -344,7 +344,7 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
   const Use use(comm);
   if (const ncclResult_t failed = check_parent(use.get(), __func__)) return failed;
   if (id == nullptr) return bad_argument(comm, __func__, "uniqueId is NULL");
-  auto made = tutti::make_unique_id();  // The grown one has a place of its own.
+  auto made = make_own_id();  // The grown one has a place of its own.
   if (!made) return finish(comm, __func__, made.error());
   std::memcpy(id, made->bytes.data(), sizeof *id);
   return ncclSuccess;

@@ -192,7 +192,7 @@ constexpr Variable kVariables[] = {
     {"NCCL_COMM_BLOCKING", "", "0 or 1", "goes before the program's `blocking`", zero_or_one},
     {"NCCL_SOCKET_IFNAME", "TUTTI_NET_INTERFACES",
      "prefixes of names, separated by commas; = before them: names; ^ first: all others",
-     "for TCP between hosts", interfaces},
+     "for TCP between hosts, and for unique ids", interfaces},
     {"NCCL_SOCKET_FAMILY", "TUTTI_NET_INTERFACES", "AF_INET or AF_INET6",
      "excludes the other's addresses", family},
     {"NCCL_IB_HCA", "TUTTI_RDMA_DEVICES",

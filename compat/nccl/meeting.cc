@@ -56,9 +56,14 @@ bool is_given_up(ncclComm& self) {
   return self.given_up;
 }
 
+Result<UniqueId> make_own_id() {
+  TUTTI_TRY(const Settings settings, settings_of_environment());
+  return make_unique_id(settings.net_interfaces);
+}
+
 Result<UniqueId> make_id() {
   const std::string text = value_of("NCCL_COMM_ID");
-  if (text.empty()) return make_unique_id();
+  if (text.empty()) return make_own_id();
   if (parse_place(text)) return id_of_address(text);
   return Error{Code::kInvalidArgument, "NCCL_COMM_ID='" + text.substr(0, 64) +
                                            "'; it is host:port or [IPv6]:port of rank 0's host"};

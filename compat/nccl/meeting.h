@@ -8,7 +8,10 @@
 
 namespace tutti::nccl {
 
-/// A new id, or the one that NCCL_COMM_ID stands for. kInvalidArgument: that is no address.
+/// A new id of this process, at the interfaces that NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY name.
+/// kInvalidArgument: this host has none of them.
+Result<UniqueId> make_own_id();
+/// The same, or the id that NCCL_COMM_ID stands for. kInvalidArgument also: that is no address.
 Result<UniqueId> make_id();
 
 /// The place that the id names, for `self` as one of the ranks that meet there. It waits for rank 0

@@ -78,7 +78,9 @@ TUTTI_API Result<std::unique_ptr<Rendezvous>> tcp_rendezvous(
     const std::string& host, int port, Rank me, Deadline deadline, std::string_view secret = {},
     std::string_view job = "tcp_rendezvous");
 /// Starts a TCP store in this process and returns its id. The store lives until the process ends.
-TUTTI_API Result<UniqueId> make_unique_id();
+/// `interfaces`: where it listens, as Settings::net_interfaces; empty: at all addresses.
+/// kInvalidArgument: none of this host fits that.
+TUTTI_API Result<UniqueId> make_unique_id(std::string_view interfaces = {});
 /// Connects to the store that a unique id names.
 TUTTI_API Result<std::unique_ptr<Rendezvous>> unique_id_rendezvous(const UniqueId& id,
                                                                    Deadline deadline);

@@ -179,6 +179,28 @@ Result<Listening> listen_at(const std::string& host, int port, Deadline deadline
   return listen_on(everywhere, true);
 }
 
+Result<Listening> listen_at(std::span<const SocketAddress> addresses) {
+  constexpr int kTries = 16;  // A port that is free at one address may be taken at another.
+  std::string taken;
+  for (int i = 0; i < kTries; ++i) {
+    Listening listening;
+    int error_number = 0;
+    for (SocketAddress address : addresses) {
+      address.set_port(static_cast<std::uint16_t>(listening.port));
+      Fd socket = listen_on(address, &error_number);
+      if (!socket) {
+        taken = system_error(address.text(), error_number).what;
+        break;
+      }
+      listening.port = own_end(socket.get()).port();
+      listening.sockets.push_back(std::move(socket));
+    }
+    if (listening.sockets.size() == addresses.size()) return listening;
+    if (error_number != EADDRINUSE) break;
+  }
+  return Error{Code::kSystem, "rendezvous: can't listen at " + taken};
+}
+
 Status wait_for(int socket, short events, Deadline deadline) {
   for (;;) {
     pollfd polled{socket, events, 0};

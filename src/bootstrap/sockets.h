@@ -31,6 +31,8 @@ struct Listening {
 /// addresses that other hosts may know (own_addresses). Port 0 takes a free one. kSystem names the
 /// address and the reason.
 Result<Listening> listen_at(const std::string& host, int port, Deadline deadline);
+/// Listens at all of these addresses of this host, at one free port. kSystem, as above.
+Result<Listening> listen_at(std::span<const SocketAddress> addresses);
 
 /// Waits until the socket is ready for `events` (or broken). kTimeout at the deadline.
 Status wait_for(int socket, short events, Deadline deadline);

@@ -3,13 +3,17 @@
 //   mark "tui2" (4) · port u16 · count u8 · secret (32) · count addresses: 4 and an IPv4 address,
 //   or 6 and an IPv6 address · zeros
 //
-// One server per process serves all its ids; each has a store and a secret of its own.
+// One server per process serves all its ids; each has a store and a secret of its own. There are
+// more servers if ids are asked for by different interfaces.
 #include <arpa/inet.h>
 
 #include <array>
+#include <map>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/fork.h"
+#include "base/net/interfaces.h"
 #include "bootstrap/limits.h"
 #include "bootstrap/tcp_client.h"
 #include "bootstrap/tcp_server.h"
@@ -22,15 +26,40 @@ constexpr std::array<std::byte, 4> kMark{std::byte{'t'}, std::byte{'u'}, std::by
                                          std::byte{'2'}};
 constexpr std::uint8_t kIpv4 = 4, kIpv6 = 6;
 
-/// The addresses that fit. Loopback comes first: right on this host, refused at once on others, and
-/// the handshake tells an unauthenticated peer's store that happens to listen there.
-UniqueId encode(const TcpServer& server, const Secret& secret) {
+/// What a store that listens everywhere is reached by. Loopback comes first: right on this host,
+/// refused at once on others, and the handshake tells an unauthenticated peer's store that happens
+/// to listen there.
+std::vector<SocketAddress> all_addresses() {
   auto addresses = own_addresses();
   addresses.insert(addresses.begin(), ipv4_address({htonl(INADDR_LOOPBACK)}, 0));
+  return addresses;
+}
+
+/// The addresses of the interfaces that fit the rule. Loopback is one of them if the rule names it,
+/// or if it only excludes others and nothing else is there: the ranks may all be on this host.
+Result<std::vector<SocketAddress>> addresses_of(std::string_view rule) {
+  TUTTI_TRY(auto facts, tcp::probe_interfaces());
+  // A link-local address means nothing without the interface it is on, for which an id has no room.
+  std::erase_if(facts, [](const tcp::InterfaceAddress& one) {
+    return one.address.family() == AF_INET6 && one.address.is_link_local();
+  });
+  auto chosen = tcp::choose_addresses(facts, {.rule = rule});
+  if (!chosen) {
+    auto here = tcp::choose_addresses(facts, {.rule = rule, .one_host = true});
+    if (!here) return std::move(chosen.error());
+    chosen = std::move(here);
+  }
+  std::vector<SocketAddress> addresses;
+  for (const tcp::InterfaceAddress& one : chosen->addresses) addresses.push_back(one.address);
+  return addresses;
+}
+
+/// With those of the addresses that fit.
+UniqueId encode(int port, std::span<const SocketAddress> addresses, const Secret& secret) {
   UniqueId id;
   ByteWriter writer(id.bytes);
   writer.copy(kMark);
-  writer.number(htons(static_cast<std::uint16_t>(server.port())));
+  writer.number(htons(static_cast<std::uint16_t>(port)));
   std::byte& count = id.bytes[id.bytes.size() - writer.room()];
   writer.number(std::uint8_t{0});
   writer.copy(secret);
@@ -58,12 +87,13 @@ Result<StorePlace> decode(const UniqueId& id) {
     const auto family = reader.number<std::uint8_t>();
     const auto ip = reader.take(family == kIpv4 ? sizeof(in_addr) : sizeof(in6_addr));
     if ((family != kIpv4 && family != kIpv6) || ip.empty()) return malformed;
-    place.candidates.emplace_back(ip_address(ip, 0).ip_text(), port);
+    const SocketAddress address = ip_address(ip, 0);
+    place.candidates.emplace_back(address.ip_text(), port);
+    // Named by an address that means something to people.
+    if (place.name.empty() && !address.is_loopback()) place.name = address.ip_text();
   }
-  // Named by an address that means something to people.
-  const auto& named = place.candidates.back();
-  place.name = place.candidates.size() > 1 ? place.candidates[1].first : named.first;
-  place.name += ":" + std::to_string(named.second);
+  if (place.name.empty()) place.name = place.candidates.front().first;
+  place.name += ":" + std::to_string(port);
   place.keeper = "the unique id's store";
   place.keeper_rank = Rank{};  // Not known: any process may have made the id.
   return place;
@@ -72,26 +102,33 @@ Result<StorePlace> decode(const UniqueId& id) {
 constinit std::mutex id_mutex;
 const HeldAcrossFork id_held(ForkOrder::kUniqueIds, []() -> std::mutex& { return id_mutex; });
 
-/// The server of all ids of a process. No job is ever removed from it, so it stays.
-struct IdServer {
-  std::shared_ptr<TcpServer> server;
-  pid_t owner = 0;  // The process that started it: a forked child has none.
+/// The servers of all ids of a process. No job is ever removed from them, so they stay.
+struct IdServers {
+  std::map<std::string, std::shared_ptr<TcpServer>> by_addresses;  // "": everywhere.
+  pid_t owner = 0;  // The process that started them: a forked child has none.
 };
 
 /// Under id_mutex.
-IdServer& id_server() {
-  static IdServer of_this_process;
+IdServers& id_servers() {
+  static IdServers of_this_process;
   return of_this_process;
 }
 
-/// The one of this process; the first time, and after a fork, it is started.
-Result<std::shared_ptr<TcpServer>> started_id_server() {
+/// The one of this process that listens at these addresses, or everywhere if there are none; the
+/// first time, and after a fork, it is started.
+Result<std::shared_ptr<TcpServer>> started_id_server(std::span<const SocketAddress> addresses) {
+  std::string key;
+  for (const SocketAddress& address : addresses) key += address.ip_text() + " ";
   const std::lock_guard lock(id_mutex);
-  auto& [server, owner] = id_server();
-  if (owner != getpid()) {
-    TUTTI_TRY(auto listening, listen_at("", 0, Deadline::after(std::chrono::seconds(0))));
+  auto& [servers, owner] = id_servers();
+  if (owner != getpid()) servers.clear();
+  owner = getpid();
+  std::shared_ptr<TcpServer>& server = servers[key];
+  if (server == nullptr) {
+    TUTTI_TRY(auto listening, addresses.empty()
+                                  ? listen_at("", 0, Deadline::after(std::chrono::seconds(0)))
+                                  : listen_at(addresses));
     TUTTI_TRY(server, TcpServer::start(std::move(listening), "unique ids"));
-    owner = getpid();
   }
   return server;
 }
@@ -99,18 +136,25 @@ Result<std::shared_ptr<TcpServer>> started_id_server() {
 /// Whether this process made the id that has the secret.
 bool made_here(const Secret& secret) {
   const std::lock_guard lock(id_mutex);
-  const auto& [server, owner] = id_server();
-  return owner == getpid() && server->serves(secret);
+  const auto& [servers, owner] = id_servers();
+  return owner == getpid() && std::ranges::any_of(servers, [&](const auto& entry) {
+           return entry.second != nullptr && entry.second->serves(secret);
+         });
 }
 
 }  // namespace
 }  // namespace bootstrap
 
-Result<UniqueId> make_unique_id() {
-  TUTTI_TRY(const auto server, bootstrap::started_id_server());
+Result<UniqueId> make_unique_id(std::string_view interfaces) {
+  std::vector<SocketAddress> addresses;
+  if (!interfaces.empty()) {
+    TUTTI_TRY(addresses, bootstrap::addresses_of(interfaces));
+  }
+  TUTTI_TRY(const auto server, bootstrap::started_id_server(addresses));
   TUTTI_TRY(const bootstrap::Secret secret, tcp::random_bytes());
   TUTTI_RETURN_IF_ERROR(server->add(secret, std::make_shared<bootstrap::Store>()));
-  return bootstrap::encode(*server, secret);
+  if (addresses.empty()) addresses = bootstrap::all_addresses();
+  return bootstrap::encode(server->port(), addresses, secret);
 }
 
 Result<std::unique_ptr<Rendezvous>> unique_id_rendezvous(const UniqueId& id, Deadline deadline) {

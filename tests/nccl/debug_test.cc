@@ -164,6 +164,44 @@ TEST_CASE("NCCL's topology files: one that is read, one that can't be, and one t
 
 namespace {
 
+/// Where the ids of this process's making say that their store is: the bytes behind the secret.
+std::string id_at_loopback() {
+  ncclUniqueId id;
+  if (ncclGetUniqueId(&id) != ncclSuccess) return last();
+  constexpr std::size_t kHowMany = 6, kAddresses = 39;
+  const std::string_view bytes(id.internal, sizeof id.internal);
+  return bytes[kHowMany] == 1 && bytes.substr(kAddresses).starts_with("\4\x7f")
+             ? ""
+             : "an id has other addresses than those of lo";
+}
+
+std::string id_refused() {
+  ncclUniqueId id;
+  ncclComm_t comm = nullptr;
+  if (ncclGetUniqueId(&id) != ncclInvalidArgument) return "an id without an interface";
+  if (last().find("no interface fits") == std::string::npos) return last();
+  // Ranks of one process need none.
+  if (ncclCommInitAll(&comm, 1, nullptr) != ncclSuccess) return last();
+  if (ncclCommGetUniqueId(comm, &id) != ncclInvalidArgument) return "an id without an interface";
+  return ncclCommDestroy(comm) == ncclSuccess ? "" : last();
+}
+
+}  // namespace
+
+TEST_CASE("NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY choose where unique ids are served") {
+  const auto check = [](std::map<std::string, std::string> variables, std::string (*live_so)()) {
+    const Environment environment({"NCCL_", "TUTTI_NET"}, variables);
+    Processes processes(1, [live_so](int) { return live_so(); });
+    CHECK(processes.wait(0) == 0);
+  };
+  check({{"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_SOCKET_FAMILY", "AF_INET"}}, id_at_loopback);
+  check({{"TUTTI_NET_INTERFACES", "127.0.0.0/8"}, {"NCCL_SOCKET_IFNAME", "nowhere7"}},
+        id_at_loopback);
+  check({{"NCCL_SOCKET_IFNAME", "nowhere7"}}, id_refused);
+}
+
+namespace {
+
 /// A rank that has its own id of NCCL_COMM_ID: two communicators one after the other, and parts.
 std::string meet_twice(int rank, int size) {
   cudaSetDevice(rank % 2);
