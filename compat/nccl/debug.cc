@@ -115,7 +115,10 @@ void start_debug(const Environment& environment) {
     const auto name = environment.settings.find("TUTTI_LOG");
     if (own.empty() && name != environment.settings.end())
       log::set_levels(log::parse_levels(name->second).value_or(log::all_at(log::Level::kWarn)));
-    if (level >= DebugLevel::kInfo)
+    // Whatever NCCL_DEBUG_SUBSYS says.
+    if (level >= DebugLevel::kInfo && own.empty())
+      log::write(log::Part::kNccl, log::Level::kInfo, version_line());
+    else if (level >= DebugLevel::kInfo)
       log::info(log::Part::kNccl, "{}", version_line());
     else
       log::write(log::Part::kNccl, log::Level::kOff, version_line());
@@ -125,7 +128,7 @@ void start_debug(const Environment& environment) {
   warnings_wanted() = level >= DebugLevel::kWarn || !own.empty();
   if (warnings_wanted() && !environment.ignored.empty())
     log::warn(log::Part::kNccl, "{}", environment.ignored);
-  for (const std::string& line : environment.notes) log::info(log::Part::kNccl, "{}", line);
+  for (const std::string& line : environment.notes) log::info(log::Part::kSettings, "{}", line);
 }
 
 void warn_of(const std::string& line) {
@@ -187,17 +190,20 @@ std::vector<std::string> fold_description(const std::string& description, bool p
 
 namespace {
 
-void tell_lines(const ncclComm& comm, bool plans) {
-  if (!log::enabled(log::Part::kNccl, log::Level::kInfo)) return;
+void tell_lines(const ncclComm& comm, log::Part part, bool plans) {
+  if (!log::enabled(part, log::Level::kInfo)) return;
   const ShownDevice shown(comm.device);
   for (const std::string& line : fold_description(comm.device_communicator->describe(), plans))
-    log::info(log::Part::kNccl, "comm {} rank {}: {}", static_cast<const void*>(&comm), comm.rank,
-              line);
+    log::info(part, "comm {} rank {}: {}", static_cast<const void*>(&comm), comm.rank, line);
 }
 
 }  // namespace
 
-void tell_links(const ncclComm& comm) { tell_lines(comm, false); }
-void tell_plans(const ncclComm& comm) { tell_lines(comm, true); }
+void tell_links(const ncclComm& comm) {
+  // NCCL writes them for INIT as well as for P2P.
+  const bool joined = log::enabled(log::Part::kNccl, log::Level::kInfo);
+  tell_lines(comm, joined ? log::Part::kNccl : log::Part::kDevices, false);
+}
+void tell_plans(const ncclComm& comm) { tell_lines(comm, log::Part::kPlans, true); }
 
 }  // namespace tutti::nccl

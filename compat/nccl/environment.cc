@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <system_error>
 
+#include "base/log.h"
 #include "base/settings/settings_table.h"
 #include "debug.h"
 
@@ -159,6 +161,44 @@ std::optional<std::string> log_level(std::string_view text, const std::string& /
   return word == "INFO" ? "info" : word == "TRACE" ? "trace" : "warn";
 }
 
+/// A subsystem of NCCL's, and a part of our log that has lines which NCCL's would be of it; empty:
+/// there are none.
+struct Subsystem {
+  std::string_view name, part;
+};
+constexpr Subsystem kSubsystems[] = {
+    {"INIT", "join"},    {"INIT", "nccl"},     {"BOOTSTRAP", "join"}, {"DESTROY", "nccl"},
+    {"ENV", "settings"}, {"NET", "net"},       {"COLL", "calls"},     {"TUNING", "plans"},
+    {"GRAPH", "plans"},  {"GRAPH", "devices"}, {"P2P", "devices"},    {"SHM", "devices"},
+    {"NVLS", "devices"}, {"ALLOC", ""},        {"ALLOC_HOST", ""},    {"CALL", ""},
+    {"PROXY", ""},       {"REG", ""},          {"PROFILE", ""},       {"RAS", ""},
+};
+
+/// The level of each part: `before`, where a subsystem that the list names has lines, else
+/// warnings, which NCCL writes in any case. Behind a ^ stand those that are not to be written.
+std::optional<std::string> subsystems(std::string_view text, const std::string& before) {
+  const bool excludes = text.starts_with('^');
+  const std::string words = upper(text.substr(excludes ? 1 : 0));
+  std::set<std::string_view> named, parts;
+  for (std::string_view rest = words; !rest.empty();) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+    for (const Subsystem& one : kSubsystems) {
+      if (word == "ALL" || word == one.name) named.insert(one.name);
+    }
+    if (!word.empty() && word != "ALL" && !named.contains(word)) return std::nullopt;
+  }
+  if (named.empty()) return std::nullopt;
+  if (before.empty() || before == "warn") return before;
+  for (const Subsystem& one : kSubsystems) {
+    if (!one.part.empty() && named.contains(one.name) != excludes) parts.insert(one.part);
+  }
+  if (parts.size() == log::kParts.size()) return before;
+  std::string levels = "warn";
+  for (const std::string_view part : parts) levels += fmt::format(",{}={}", part, before);
+  return levels;
+}
+
 std::optional<std::string> any(std::string_view text, const std::string& /*before*/) {
   return std::string(text);
 }
@@ -186,7 +226,10 @@ constexpr Variable kVariables[] = {
     {"NCCL_DEBUG", "TUTTI_LOG", "VERSION, WARN, INFO, TRACE or NONE", "see below", log_level},
     {"NCCL_DEBUG_FILE", "", "a file's name, with %h and %p", "the log goes there instead of stdout",
      any},
-    {"NCCL_DEBUG_SUBSYS", "", "anything", "accepted: all parts write their lines", any},
+    {"NCCL_DEBUG_SUBSYS", "TUTTI_LOG",
+     "INIT, BOOTSTRAP, ENV, NET, COLL, P2P, GRAPH, TUNING, ALL or others of NCCL's, separated by "
+     "commas; ^ first: all others",
+     "see below", subsystems},
     {"NCCL_CONF_FILE", "", "a file's name", "read instead of `~/.nccl.conf`", any},
     {"NCCL_COMM_ID", "", "host:port or [IPv6]:port", "see below", place},
     {"NCCL_COMM_BLOCKING", "", "0 or 1", "goes before the program's `blocking`", zero_or_one},

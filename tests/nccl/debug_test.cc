@@ -73,10 +73,8 @@ std::size_t count(const std::string& text, const std::string& pattern) {
 }  // namespace
 
 TEST_CASE("NCCL_DEBUG=INFO writes lines that users of NCCL know") {
-  const std::string text = written({{"NCCL_DEBUG", "INFO"},
-                                    {"NCCL_DEBUG_SUBSYS", "INIT,NET"},
-                                    {"NCCL_MAX_CTAS", "8"},
-                                    {"NCCL_ALGO", "Ring"}});
+  const std::string text =
+      written({{"NCCL_DEBUG", "INFO"}, {"NCCL_MAX_CTAS", "8"}, {"NCCL_ALGO", "Ring"}});
   INFO(text);
   const std::string head = R"([^ \n]+:\d+:\d+ \[\d+\] NCCL )";
   const std::string comm = R"(comm 0x[0-9a-f]+ rank [01] nranks 2 cudaDev [01] busId [0-9a-f]+ )"
@@ -98,6 +96,34 @@ TEST_CASE("NCCL_DEBUG=INFO writes lines that users of NCCL know") {
   std::smatch first;
   REQUIRE(std::regex_search(text, first, std::regex("commId (0x[0-9a-f]+) - Init COMPLETE")));
   CHECK(count(text, "commId " + first[1].str() + " - Init COMPLETE") == 2);
+}
+
+TEST_CASE("NCCL_DEBUG_SUBSYS chooses among the lines of NCCL_DEBUG=INFO") {
+  struct Lines {
+    std::size_t version, joined, links, plans, variables, warnings;
+    bool operator==(const Lines&) const = default;
+  };
+  const auto with = [](const char* subsystems) {
+    const std::string text = written(
+        {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", subsystems}, {"NCCL_MAX_CTAS", "8"}});
+    INFO(subsystems << ": " << text);
+    const Lines lines{.version = count(text, "NCCL INFO NCCL version"),
+                      .joined = count(text, "Init COMPLETE"),
+                      .links = count(text, "rank 0: to rank 1: "),
+                      .plans = count(text, "rank 0: plans chosen:"),
+                      .variables = count(text, "NCCL_MAX_CTAS set by environment"),
+                      .warnings = count(text, "WARN [^\n]*ncclSend")};
+    CHECK(lines.version == 1);
+    CHECK(lines.warnings == 1);
+    return lines;
+  };
+  CHECK(with("INIT") == Lines{1, 2, 1, 0, 0, 1});
+  CHECK(with("P2P") == Lines{1, 0, 1, 0, 0, 1});
+  CHECK(with("ENV,TUNING") == Lines{1, 0, 0, 1, 1, 1});
+  CHECK(with("COLL") == Lines{1, 0, 0, 0, 0, 1});
+  CHECK(with("^TUNING,GRAPH") == Lines{1, 2, 1, 0, 1, 1});
+  CHECK(with("ALL") == Lines{1, 2, 1, 1, 1, 1});
+  CHECK(with("NOISE") == Lines{1, 2, 1, 1, 1, 1});
 }
 
 TEST_CASE("the lower levels of NCCL_DEBUG write less") {

@@ -146,6 +146,34 @@ TEST_CASE("NCCL_DEBUG is a level of the log, and a file's name has the host and 
   CHECK(expand_file_name("/tmp/%h.%p.%%.%x%", "node1", 42) == "/tmp/node1.42.%.%x%");
 }
 
+TEST_CASE("NCCL_DEBUG_SUBSYS leaves other parts their warnings") {
+  const auto levels = [](const char* subsystems, const char* level = "INFO") {
+    return becomes("TUTTI_LOG", {{"NCCL_DEBUG", level}, {"NCCL_DEBUG_SUBSYS", subsystems}});
+  };
+  CHECK(levels("NET") == "warn,net=info");
+  CHECK(levels("net,Coll", "TRACE") == "warn,calls=trace,net=trace");
+  CHECK(levels("INIT") == "warn,join=info,nccl=info");
+  CHECK(levels("BOOTSTRAP") == "warn,join=info");
+  CHECK(levels("ENV") == "warn,settings=info");
+  CHECK(levels("P2P") == "warn,devices=info");
+  CHECK(levels("GRAPH") == "warn,devices=info,plans=info");
+  CHECK(levels("TUNING") == "warn,plans=info");
+  CHECK(levels("ALL") == "info");
+  CHECK(levels("^SHM,REG") == "info");
+  CHECK(levels("SHM,PROXY,,RAS") == "warn,devices=info");
+  CHECK(levels("REG") == "warn");
+  CHECK(levels("^NET") ==
+        "warn,calls=info,devices=info,join=info,nccl=info,plans=info,"
+        "settings=info");
+  CHECK(levels("^INIT,ENV,P2P,GRAPH") ==
+        "warn,calls=info,devices=info,join=info,nccl=info,"
+        "net=info,plans=info");
+  CHECK(levels("^ALL") == "warn");
+  for (const char* level : {"WARN", "VERSION"}) CHECK(levels("NET", level) == "warn");
+  CHECK(becomes("TUTTI_LOG", {{"NCCL_DEBUG_SUBSYS", "NET"}}).empty());
+  for (const char* bad : {"^", ",", "NETS", "NET INIT", "NET,^INIT"}) CHECK(levels(bad) == "-");
+}
+
 TEST_CASE("an address is a host and a port") {
   const auto shown = [](const char* text) {
     const auto place = parse_place(text);
