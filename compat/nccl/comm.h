@@ -38,13 +38,15 @@ Result<Settings> settings_of_environment();
 struct Config {
   bool blocking = true;            // Whether calls wait until a communicator is made.
   int min_ctas = 0, max_ctas = 0;  // Limits of its lanes; 0: not set.
+  std::string transport;           // Settings::transport by `netName`; empty: not set.
+  std::string comm_name;           // For people, in one line; empty: not set.
 };
 
 /// Takes an ncclConfig_t of any version. NULL, or what is not set: `inherited`. kInvalidArgument:
-/// not initialised, or values that no version knows.
+/// not initialised, or values that no version knows; kUnsupported: a network that is not here.
 Result<Config> read_config(const ncclConfig_t* config, const Config& inherited);
 
-/// The environment's settings with the limits of `config` where the environment has none.
+/// The environment's settings, and what `config` has where the environment sets nothing.
 Result<Settings> settings_for(const Config& config);
 
 /// Whether a CTAPolicy is not set or has only flags that NCCL knows.

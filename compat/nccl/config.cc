@@ -14,7 +14,8 @@ namespace {
 
 constexpr unsigned kMagic = 0xcafebeef;
 constexpr std::size_t kLeast = offsetof(ncclConfig_t, cgaClusterSize);  // 2.14: until `blocking`.
-constexpr std::size_t kMost = 4096;  // More than any version has; less than nonsense.
+constexpr std::size_t kMost = 4096;          // More than any version has; less than nonsense.
+constexpr std::size_t kMostNameBytes = 256;  // What is read of a name; less is shown.
 
 /// The values that NCCL takes; it refuses others. Most have no meaning here.
 struct Range {
@@ -42,6 +43,16 @@ bool blocking_of(int asked, bool inherited) {
   return asked == NCCL_CONFIG_UNDEF_INT ? inherited : asked == 1;
 }
 
+/// NCCL_NET overrides the program's choice, as in NCCL.
+Result<std::string> transport_of(const char* asked, const std::string& inherited) {
+  if (asked == nullptr || !value_of("NCCL_NET").empty()) return inherited;
+  const std::string_view name(asked, ::strnlen(asked, kMostNameBytes));
+  const auto transport = transport_of_network(name);
+  if (transport) return *transport;
+  return Error{Code::kUnsupported, "config.netName is '" + shown_value(name) +
+                                       "'; it is Socket or IB: there are no network plugins"};
+}
+
 }  // namespace
 
 bool is_cta_policy(int policy) {
@@ -64,6 +75,7 @@ Result<Settings> settings_for(const Config& config) {
   TUTTI_TRY(Settings settings, settings_of_environment());
   if (settings.least_lanes == 0) settings.least_lanes = config.min_ctas;
   if (settings.most_lanes == 0) settings.most_lanes = config.max_ctas;
+  if (settings.transport.empty()) settings.transport = config.transport;
   return settings;
 }
 
@@ -94,6 +106,9 @@ Result<Config> read_config(const ncclConfig_t* config, const Config& inherited) 
       known.minCTAs > known.maxCTAs) {
     return Error{Code::kInvalidArgument, "config.minCTAs is more than config.maxCTAs"};
   }
+  TUTTI_TRY(made.transport, transport_of(known.netName, inherited.transport));
+  if (known.commName != nullptr)
+    made.comm_name = shown_value({known.commName, ::strnlen(known.commName, kMostNameBytes)});
   made.blocking = blocking_of(known.blocking, inherited.blocking);
   if (known.minCTAs != NCCL_CONFIG_UNDEF_INT) made.min_ctas = std::min(known.minCTAs, kMostLanes);
   if (known.maxCTAs != NCCL_CONFIG_UNDEF_INT) made.max_ctas = std::min(known.maxCTAs, kMostLanes);

@@ -149,9 +149,11 @@ void warn_of(const std::string& line) {
 void tell(const ncclComm& comm, const char* function, const char* what) {
   if (!log::enabled(log::Part::kNccl, log::Level::kInfo)) return;
   const ShownDevice shown(comm.device);
-  log::info(log::Part::kNccl, "{} comm {} rank {} nranks {} cudaDev {} busId {} commId {:#x} - {}",
-            function, static_cast<const void*>(&comm), comm.rank, comm.size, comm.device,
-            bus_of(comm.device), id_of(comm), what);
+  const std::string& name = comm.config.comm_name;
+  log::info(log::Part::kNccl,
+            "{} comm {} rank {} nranks {} cudaDev {} busId {} commId {:#x}{}{} - {}", function,
+            static_cast<const void*>(&comm), comm.rank, comm.size, comm.device, bus_of(comm.device),
+            id_of(comm), name.empty() ? "" : " commName ", name, what);
 }
 
 std::vector<std::string> fold_description(const std::string& description, bool plans) {

@@ -100,9 +100,8 @@ std::optional<std::string> no_rdma(std::string_view text, const std::string& bef
 }
 
 std::optional<std::string> network(std::string_view text, const std::string& before) {
-  const std::string word = upper(text);
-  if (word == "SOCKET") return "^verbs";
-  return word == "IB" ? std::optional(before) : std::nullopt;
+  const auto transport = transport_of_network(text);
+  return transport == "" ? before : transport;
 }
 
 /// How far a NIC may be from a device: NCCL's words, and its older numbers.
@@ -394,6 +393,12 @@ void add_configuration(Values& set, std::string_view text) {
     set.emplace(line.substr(0, equals), line.substr(equals + 1));
     ++added;
   }
+}
+
+std::optional<std::string> transport_of_network(std::string_view name) {
+  const std::string word = upper(name);
+  if (word == "SOCKET") return "^verbs";
+  return word == "IB" ? std::optional(std::string()) : std::nullopt;
 }
 
 DebugLevel debug_level(const Environment& environment) {

@@ -44,6 +44,9 @@ Environment read_variables(const Values& set);
 /// yet; long ones and many are left out. Pure.
 void add_configuration(Values& set, std::string_view text);
 
+/// What a network of NCCL's is as TUTTI_TRANSPORT: IB or Socket, in any case; nothing: another.
+std::optional<std::string> transport_of_network(std::string_view name);
+
 /// NCCL_DEBUG, from silent to all.
 enum class DebugLevel { kNone, kVersion, kWarn, kInfo, kTrace };
 DebugLevel debug_level(const Environment& environment);

@@ -26,6 +26,12 @@ void keep(ncclComm* comm, const std::string& line) {
   comm->last_error = line;
 }
 
+/// The name that the program gave the communicator, to stand behind a line.
+std::string name_of(const ncclComm* comm) {
+  if (comm == nullptr || comm->config.comm_name.empty()) return "";
+  return " (communicator '" + comm->config.comm_name + "')";
+}
+
 }  // namespace
 
 ncclResult_t result_of(const Error& error, int rank) {
@@ -51,6 +57,7 @@ ncclResult_t result_of(const Error& error, int rank) {
 ncclResult_t finish(ncclComm* comm, const char* function, const Error& error) {
   std::string line = error.to_string();
   if (line.find(function) == std::string::npos) line = std::string(function) + ": " + line;
+  line += name_of(comm);
   keep(comm, line);
   warn_of(line);
   return result_of(error, comm != nullptr ? comm->rank : -1);
@@ -67,7 +74,7 @@ void remember(ncclComm& comm) {
 
 ncclResult_t fail_as(ncclResult_t result, ncclComm* comm, const char* function,
                      const std::string& what) {
-  const std::string line = std::string(function) + ": " + what;
+  const std::string line = std::string(function) + ": " + what + name_of(comm);
   keep(comm, line);
   warn_of(line);
   return result;

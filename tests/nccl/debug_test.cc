@@ -47,13 +47,13 @@ std::string live() {
 }
 
 /// What a process writes into its NCCL_DEBUG_FILE while it lives, with these variables too.
-std::string written(std::map<std::string, std::string> variables) {
+std::string written(std::map<std::string, std::string> variables, std::string (*live_so)() = live) {
   const ScratchDirectory scratch;
   variables["NCCL_DEBUG_FILE"] = scratch.path() + "/%h.%p.log";
   variables["HOME"] = scratch.path();
   {
     const Environment environment({"NCCL_", "TUTTI_LOG"}, variables);
-    Processes processes(1, [](int) { return live(); });
+    Processes processes(1, [live_so](int) { return live_so(); });
     REQUIRE(processes.wait(0) == 0);
   }
   std::string text;
@@ -124,6 +124,44 @@ TEST_CASE("NCCL_DEBUG_SUBSYS chooses among the lines of NCCL_DEBUG=INFO") {
   CHECK(with("^TUNING,GRAPH") == Lines{1, 2, 1, 0, 1, 1});
   CHECK(with("ALL") == Lines{1, 2, 1, 1, 1, 1});
   CHECK(with("NOISE") == Lines{1, 2, 1, 1, 1, 1});
+}
+
+namespace {
+
+/// A communicator with a name: it is made, split, misused and destroyed.
+std::string live_with_name() {
+  ncclUniqueId id;
+  if (ncclGetUniqueId(&id) != ncclSuccess) return last();
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  std::string name = "pipeline 3\n";
+  config.commName = name.c_str();
+  ncclComm_t comm = nullptr, part = nullptr, other = nullptr;
+  if (ncclCommInitRankConfig(&comm, 1, id, 0, &config) != ncclSuccess) return last();
+  name = "overwritten";
+  if (ncclCommSplit(comm, 0, 0, &part, nullptr) != ncclSuccess) return last();
+  config.commName = "experts";
+  if (ncclCommSplit(comm, 0, 0, &other, &config) != ncclSuccess) return last();
+  std::string wrong;
+  for (const auto& [one, ending] : {std::pair{comm, " (communicator 'pipeline 3?')"},
+                                    std::pair{part, " (communicator 'pipeline 3?')"},
+                                    std::pair{other, " (communicator 'experts')"}}) {
+    static_cast<void>(ncclSend(&id, 1, ncclInt, 9, one, nullptr));
+    if (!last().ends_with(ending) || last() != ncclGetLastError(one)) wrong += last();
+    static_cast<void>(ncclCommDestroy(one));
+  }
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("a communicator's name is in its lines and errors") {
+  const std::string text = written({{"NCCL_DEBUG", "INFO"}}, live_with_name);
+  INFO(text);
+  CHECK(count(text, "commId 0x[0-9a-f]+ commName pipeline 3\\? - Init COMPLETE") == 2);
+  CHECK(count(text, "commId 0x[0-9a-f]+ commName experts - Init COMPLETE") == 1);
+  CHECK(count(text, "commName experts - Destroy COMPLETE") == 1);
+  CHECK(count(text, "WARN [^\n]*ncclSend[^\n]*\\(communicator 'pipeline 3\\?'\\)\n") == 1);
+  CHECK(count(text, "WARN [^\n]*ncclSend[^\n]*\\(communicator 'experts'\\)\n") == 1);
 }
 
 TEST_CASE("the lower levels of NCCL_DEBUG write less") {

@@ -174,6 +174,39 @@ TEST_CASE("NCCL_DEBUG_SUBSYS leaves other parts their warnings") {
   for (const char* bad : {"^", ",", "NETS", "NET INIT", "NET,^INIT"}) CHECK(levels(bad) == "-");
 }
 
+TEST_CASE("a program's configuration counts where the environment says nothing") {
+  const auto settings = [](const ncclConfig_t& config) {
+    const auto read = read_config(&config, {});
+    REQUIRE(read);
+    const auto made = settings_for(*read);
+    REQUIRE(made);
+    return *made;
+  };
+  const tutti::test::Environment environment({"TUTTI_", "NCCL_"}, {});
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  CHECK(settings(config).transport.empty());
+  config.netName = "IB";
+  CHECK(settings(config).transport.empty());
+  config.netName = "socket";
+  CHECK(settings(config).transport == "^verbs");
+  // What is made of it has the same.
+  const auto parent = read_config(&config, {});
+  REQUIRE(parent);
+  const auto child = read_config(nullptr, *parent);
+  REQUIRE(child);
+  CHECK(child->transport == "^verbs");
+  setenv("TUTTI_TRANSPORT", "^ucx", 1);
+  CHECK(settings(config).transport == "^ucx");
+  config.netName = "AWS Libfabric";
+  const auto refused = read_config(&config, {});
+  REQUIRE(!refused);
+  CHECK(result_of(refused.error(), 0) == ncclInvalidUsage);
+  CHECK_THAT(refused.error().what, Catch::Contains("config.netName is 'AWS Libfabric'; it is "));
+  // NCCL_NET goes before it, whatever it is.
+  setenv("NCCL_NET", "IB", 1);
+  CHECK(settings(config).transport == "^ucx");
+}
+
 TEST_CASE("an address is a host and a port") {
   const auto shown = [](const char* text) {
     const auto place = parse_place(text);
