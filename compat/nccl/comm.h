@@ -38,6 +38,7 @@ Result<Settings> settings_of_environment();
 struct Config {
   bool blocking = true;            // Whether calls wait until a communicator is made.
   int min_ctas = 0, max_ctas = 0;  // Limits of its lanes; 0: not set.
+  int traffic_class = -1;          // Settings::rdma_traffic_class; -1: not set.
   std::string transport;           // Settings::transport by `netName`; empty: not set.
   std::string comm_name;           // For people, in one line; empty: not set.
 };

@@ -17,6 +17,8 @@ constexpr std::size_t kLeast = offsetof(ncclConfig_t, cgaClusterSize);  // 2.14:
 constexpr std::size_t kMost = 4096;          // More than any version has; less than nonsense.
 constexpr std::size_t kMostNameBytes = 256;  // What is read of a name; less is shown.
 
+constexpr int kMostTrafficClass = 255, kMostServiceLevel = 15;
+
 /// The values that NCCL takes; it refuses others. Most have no meaning here.
 struct Range {
   const char* name;
@@ -76,6 +78,10 @@ Result<Settings> settings_for(const Config& config) {
   if (settings.least_lanes == 0) settings.least_lanes = config.min_ctas;
   if (settings.most_lanes == 0) settings.most_lanes = config.max_ctas;
   if (settings.transport.empty()) settings.transport = config.transport;
+  // NCCL uses the one number for both fields, of which the service level has 4 bits.
+  if (settings.rdma_traffic_class < 0) settings.rdma_traffic_class = config.traffic_class;
+  if (settings.rdma_service_level < 0 && config.traffic_class <= kMostServiceLevel)
+    settings.rdma_service_level = config.traffic_class;
   return settings;
 }
 
@@ -109,6 +115,8 @@ Result<Config> read_config(const ncclConfig_t* config, const Config& inherited) 
   TUTTI_TRY(made.transport, transport_of(known.netName, inherited.transport));
   if (known.commName != nullptr)
     made.comm_name = shown_value({known.commName, ::strnlen(known.commName, kMostNameBytes)});
+  if (known.trafficClass >= 0 && known.trafficClass <= kMostTrafficClass)
+    made.traffic_class = known.trafficClass;
   made.blocking = blocking_of(known.blocking, inherited.blocking);
   if (known.minCTAs != NCCL_CONFIG_UNDEF_INT) made.min_ctas = std::min(known.minCTAs, kMostLanes);
   if (known.maxCTAs != NCCL_CONFIG_UNDEF_INT) made.max_ctas = std::min(known.maxCTAs, kMostLanes);

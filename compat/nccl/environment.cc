@@ -88,9 +88,11 @@ std::optional<std::string> family(std::string_view text, const std::string& befo
   return before + (before.empty() ? "^" : ",^") + others;
 }
 
-std::optional<std::string> gid_index(std::string_view text, const std::string& /*before*/) {
-  const auto number = parse_number(text, -1, 255);
-  return number ? std::optional(std::to_string(*number)) : std::nullopt;
+/// A number that -1 leaves open.
+template <int most>
+std::optional<std::string> open_number(std::string_view text, const std::string& /*before*/) {
+  const auto value = parse_number(text, -1, most);
+  return value ? std::optional(std::to_string(*value)) : std::nullopt;
 }
 
 std::optional<std::string> no_rdma(std::string_view text, const std::string& before) {
@@ -242,7 +244,12 @@ constexpr Variable kVariables[] = {
      "^ first: all others",
      "for RDMA", devices},
     {"NCCL_IB_GID_INDEX", "TUTTI_RDMA_GID_INDEX", "a number from -1 to 255",
-     "that GID of each RoCE port, which has to be of RoCE v2; -1: found by its address", gid_index},
+     "that GID of each RoCE port, which has to be of RoCE v2; -1: found by its address",
+     open_number<255>},
+    {"NCCL_IB_TC", "TUTTI_RDMA_TRAFFIC_CLASS", "a number from -1 to 255",
+     "the traffic class of what goes by RDMA; goes before `trafficClass`", open_number<255>},
+    {"NCCL_IB_SL", "TUTTI_RDMA_SERVICE_LEVEL", "a number from -1 to 15",
+     "its service level; goes before `trafficClass`", open_number<15>},
     {"NCCL_IB_DISABLE", "TUTTI_TRANSPORT", "0 or 1", "1: no RDMA", no_rdma},
     {"NCCL_NET", "TUTTI_TRANSPORT", "IB or Socket", "Socket: no RDMA; there are no plugins",
      network},

@@ -62,6 +62,9 @@ struct TUTTI_API Settings {
   /// TUTTI_RDMA_GID_INDEX: the index of the GID by which each RoCE port is used, at most 255; -1:
   /// the best one by its address.
   int rdma_gid_index = -1;
+  /// TUTTI_RDMA_TRAFFIC_CLASS, TUTTI_RDMA_SERVICE_LEVEL: how switches treat what goes by RDMA, at
+  /// most 255 and 15: RoCE networks look at the first, InfiniBand at the second. -1: 0.
+  int rdma_traffic_class = -1, rdma_service_level = -1;
   /// TUTTI_GPUDIRECT: whether slots between devices of different hosts lie in the devices' memory,
   /// which RDMA cards then read and write: "on", "off", or "auto", where card and device are close.
   std::string gpudirect = "auto";

@@ -189,6 +189,7 @@ Opening opening_of(const CommunicatorConfig& comm_config, std::span<const Peer> 
           .net_interfaces = settings.net_interfaces,
           .rdma_devices = settings.rdma_devices,
           .rdma_gid_index = settings.rdma_gid_index,
+          .rdma_marks = {settings.rdma_traffic_class, settings.rdma_service_level},
           .nic_paths = nic_paths_of(peers),
           .exchange = exchange,
           .deadline = Deadline::after(settings.timeout),

@@ -129,6 +129,11 @@ class Endpoint {
 using NicPaths = std::function<std::vector<std::vector<NicPath>>(
     std::span<const int> peers, std::span<const std::string> cards)>;
 
+/// How switches treat packets: Settings::rdma_traffic_class and rdma_service_level.
+struct PacketMarks {
+  int traffic_class = -1, service_level = -1;
+};
+
 /// All that opening an endpoint needs. `exchange` is the all-gather of set-up: every rank gives
 /// bytes under a phase's name and gets everybody's.
 struct Opening {
@@ -142,6 +147,7 @@ struct Opening {
   std::string_view net_interfaces{};  // Settings::net_interfaces.
   std::string_view rdma_devices{};    // Settings::rdma_devices.
   int rdma_gid_index = -1;            // Settings::rdma_gid_index.
+  PacketMarks rdma_marks{};
   /// The only ones that this rank may use, as Transport::cards names them; empty: any.
   std::vector<std::string> only_cards = {};
   /// How near cards of this host are to peers there; by peer and card. Null: not known.

@@ -61,6 +61,16 @@ TEST_CASE("lists of interfaces and RDMA devices have NCCL's meaning") {
   CHECK(gid("-1") == "-1");
   CHECK(gid("255") == "255");
   for (const char* bad : {"256", "-2", "three", "3,4"}) CHECK(gid(bad) == "-");
+  const auto traffic_class = [](const char* text) {
+    return becomes("TUTTI_RDMA_TRAFFIC_CLASS", {{"NCCL_IB_TC", text}});
+  };
+  for (const char* good : {"-1", "0", "106", "255"}) CHECK(traffic_class(good) == good);
+  for (const char* bad : {"256", "-2", "high", "0x6a"}) CHECK(traffic_class(bad) == "-");
+  const auto service_level = [](const char* text) {
+    return becomes("TUTTI_RDMA_SERVICE_LEVEL", {{"NCCL_IB_SL", text}});
+  };
+  for (const char* good : {"-1", "0", "15"}) CHECK(service_level(good) == good);
+  for (const char* bad : {"16", "-2", "high"}) CHECK(service_level(bad) == "-");
 }
 
 TEST_CASE("the deadline is a day, unless one is set") {
@@ -185,18 +195,28 @@ TEST_CASE("a program's configuration counts where the environment says nothing")
   const tutti::test::Environment environment({"TUTTI_", "NCCL_"}, {});
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   CHECK(settings(config).transport.empty());
+  CHECK(settings(config).rdma_traffic_class == -1);
   config.netName = "IB";
   CHECK(settings(config).transport.empty());
   config.netName = "socket";
+  config.trafficClass = 7;
   CHECK(settings(config).transport == "^verbs");
+  CHECK(settings(config).rdma_traffic_class == 7);
+  CHECK(settings(config).rdma_service_level == 7);
+  config.trafficClass = 106;
+  CHECK(settings(config).rdma_traffic_class == 106);
+  CHECK(settings(config).rdma_service_level == -1);
   // What is made of it has the same.
   const auto parent = read_config(&config, {});
   REQUIRE(parent);
   const auto child = read_config(nullptr, *parent);
   REQUIRE(child);
   CHECK(child->transport == "^verbs");
+  CHECK(child->traffic_class == 106);
   setenv("TUTTI_TRANSPORT", "^ucx", 1);
+  setenv("TUTTI_RDMA_TRAFFIC_CLASS", "3", 1);
   CHECK(settings(config).transport == "^ucx");
+  CHECK(settings(config).rdma_traffic_class == 3);
   config.netName = "AWS Libfabric";
   const auto refused = read_config(&config, {});
   REQUIRE(!refused);

@@ -161,7 +161,7 @@ constexpr Knob number_knob(const char* variable, const char* name, const char* a
           [](const Settings& settings) { return std::to_string(settings.*field); }};
 }
 
-const std::array<Knob, 28> kKnobs{{
+const std::array<Knob, 30> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -248,6 +248,10 @@ const std::array<Knob, 28> kKnobs{{
         "are excluded"),
     number_knob<&Settings::rdma_gid_index, -1, 255>("TUTTI_RDMA_GID_INDEX", "rdma_gid_index",
                                                     "a number from -1 to 255"),
+    number_knob<&Settings::rdma_traffic_class, -1, 255>(
+        "TUTTI_RDMA_TRAFFIC_CLASS", "rdma_traffic_class", "a number from -1 to 255"),
+    number_knob<&Settings::rdma_service_level, -1, 15>(
+        "TUTTI_RDMA_SERVICE_LEVEL", "rdma_service_level", "a number from -1 to 15"),
     text_knob<&Settings::gpudirect, is_gpudirect>("TUTTI_GPUDIRECT", "gpudirect",
                                                   "auto, on or off"),
     text_knob<&Settings::peers, is_peers>("TUTTI_PEERS", "peers", "auto, nvlink or off"),

@@ -111,6 +111,8 @@ Settings control_settings(const Settings& settings) {
   own.net_interfaces = settings.net_interfaces;
   own.rdma_devices = settings.rdma_devices;
   own.rdma_gid_index = settings.rdma_gid_index;
+  own.rdma_traffic_class = settings.rdma_traffic_class;
+  own.rdma_service_level = settings.rdma_service_level;
   own.tuning = "off";
   own.slot_bytes = 4096;
   own.slot_count = 2;
@@ -179,18 +181,20 @@ Status open_network(DeviceRank& self, const Transport& transport, std::span<cons
   asked.transport = &transport;
   asked.remote = options.remote;
   asked.device = self.device;
-  asked.opening = {.me = self.me.value,
-                   .peers = peers,
-                   .rank = self.me.value,
-                   .config = exec::CudaNetwork::config(peers.size(), options.lanes,
-                                                       options.slot_count, options.slot_bytes),
-                   .net_interfaces = self.settings.net_interfaces,
-                   .rdma_devices = self.settings.rdma_devices,
-                   .rdma_gid_index = self.settings.rdma_gid_index,
-                   .nic_paths = nic_paths_of(self.settings, all),
-                   .exchange = exchange_over(self.control),
-                   .deadline = Deadline::after(self.settings.timeout),
-                   .near_waits = false};
+  asked.opening = {
+      .me = self.me.value,
+      .peers = peers,
+      .rank = self.me.value,
+      .config = exec::CudaNetwork::config(peers.size(), options.lanes, options.slot_count,
+                                          options.slot_bytes),
+      .net_interfaces = self.settings.net_interfaces,
+      .rdma_devices = self.settings.rdma_devices,
+      .rdma_gid_index = self.settings.rdma_gid_index,
+      .rdma_marks = {self.settings.rdma_traffic_class, self.settings.rdma_service_level},
+      .nic_paths = nic_paths_of(self.settings, all),
+      .exchange = exchange_over(self.control),
+      .deadline = Deadline::after(self.settings.timeout),
+      .near_waits = false};
   TUTTI_RETURN_IF_ERROR(choose_gpudirect(self, transport, asked.opening));
   TUTTI_TRY(self.between_hosts.network, exec::CudaNetwork::open(std::move(asked)));
   self.between_hosts.gpudirect.close();

@@ -369,6 +369,17 @@ Result<ChosenPorts> agree_on_ports(const net::Joining& to, std::span<const Port>
   return choose_ports(ports, preference);
 }
 
+/// Gives all rails the traffic class and the service level that the settings name.
+void mark_packets(const PacketMarks& marks, ChosenPorts& chosen) {
+  const auto& [traffic_class, service_level] = marks;
+  for (ChosenPort& rail : chosen.rails) {
+    rail.traffic_class = static_cast<std::uint8_t>(std::max(traffic_class, 0));
+    rail.service_level = static_cast<std::uint8_t>(std::max(service_level, 0));
+  }
+  if (traffic_class >= 0) chosen.why += fmt::format(", traffic class {}", traffic_class);
+  if (service_level >= 0) chosen.why += fmt::format(", service level {}", service_level);
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> try_cards(const Opening& opening, std::span<const Port> ports) {
@@ -396,7 +407,8 @@ Result<std::vector<std::string>> try_cards(const Opening& opening, std::span<con
 
 Result<std::unique_ptr<VerbsNetwork>> connect(const net::Joining& to, std::span<const Port> ports,
                                               const Options& options) {
-  TUTTI_TRY(const auto chosen, agree_on_ports(to, ports));
+  TUTTI_TRY(auto chosen, agree_on_ports(to, ports));
+  mark_packets(to.opening.rdma_marks, chosen);
   log::info(log::Part::kNet, "verbs: {}", chosen.why);
   std::vector<Rail> rails;
   std::optional<Error> failed;

@@ -60,6 +60,7 @@ Status connect_pair(const Device& device, ibv_qp& pair, const PairEnds& ends,
   attributes.min_rnr_timer = kRefusalTimer;
   attributes.ah_attr.port_num = port;
   attributes.ah_attr.dlid = ends.peer.lid;
+  attributes.ah_attr.sl = own.service_level;
   // InfiniBand needs an address only beyond its own subnet, whose prefix is the GID's first half.
   const Gid& gid = ends.peer.gid;
   const bool same_subnet = std::equal(gid.begin(), gid.begin() + 8, own.gid.gid.begin());
@@ -68,6 +69,7 @@ Status connect_pair(const Device& device, ibv_qp& pair, const PairEnds& ends,
     std::memcpy(attributes.ah_attr.grh.dgid.raw, gid.data(), gid.size());
     attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(own.gid.index);
     attributes.ah_attr.grh.hop_limit = kHops;
+    attributes.ah_attr.grh.traffic_class = own.traffic_class;
   }
   TUTTI_RETURN_IF_ERROR(modify(attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
                                                IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

@@ -76,6 +76,8 @@ struct ChosenPort {
   GidEntry gid;
   std::string near;    // How near it is, in words; empty: not known.
   int gid_index = -1;  // PortPreference::gid_index.
+  /// How switches treat its packets. Only packets with a global header carry a traffic class.
+  std::uint8_t traffic_class = 0, service_level = 0;
 };
 struct ChosenPorts {
   std::vector<ChosenPort> rails;  // In an order that is the same for all ranks of a host.

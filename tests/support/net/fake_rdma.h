@@ -118,6 +118,11 @@ class FakeRdma {
   int dma_bufs() {
     return with([&] { return dma_bufs_; });
   }
+  /// Where packets of queue pairs that were connected go, and how switches treat them. They are
+  /// forgotten.
+  std::vector<ibv_ah_attr> destinations() {
+    return with([&] { return std::exchange(destinations_, {}); });
+  }
   /// How often it did.
   int strays_landed() {
     return with([&] { return strays_landed_; });
@@ -409,7 +414,7 @@ class FakeRdma {
   ibv_context* open_device(std::size_t device);
   ibv_qp* make_pair(ibv_pd* domain, ibv_qp_init_attr* wanted);
   int remove_pair(ibv_qp* pair);
-  int change_pair(Pair& pair, const ibv_qp_attr& attributes);
+  int change_pair(Pair& pair, const ibv_qp_attr& attributes, int which);
   ibv_mr* enroll(void* address, std::size_t bytes, bool by_dma_buf);
 
   std::mutex mutex_;
@@ -423,6 +428,7 @@ class FakeRdma {
   std::vector<Stray> strays_;
   int strays_landed_ = 0;
   int open_count_ = 0;
+  std::vector<ibv_ah_attr> destinations_;
   std::string complaint_;
   std::uint32_t next_number_ = 100;
   std::array<ibv_device, kDevices> devices_{};

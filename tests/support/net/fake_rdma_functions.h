@@ -58,7 +58,8 @@ inline int FakeRdma::remove_pair(ibv_qp* pair) {
   return removed<Pair>(pair);
 }
 
-inline int FakeRdma::change_pair(Pair& pair, const ibv_qp_attr& attributes) {
+inline int FakeRdma::change_pair(Pair& pair, const ibv_qp_attr& attributes, int which) {
+  if ((which & IBV_QP_AV) != 0) destinations_.push_back(attributes.ah_attr);
   pair.state = attributes.qp_state;
   if (pair.state == IBV_QPS_RTR) {
     pair.peer = attributes.dest_qp_num;
@@ -172,8 +173,8 @@ inline void FakeRdma::set_queues(verbs::Library& fake) {
     return the().make_pair(domain, wanted);
   };
   fake.destroy_qp = [](ibv_qp* pair) { return the().remove_pair(pair); };
-  fake.modify_qp = [](ibv_qp* pair, ibv_qp_attr* attributes, int) {
-    return the().with([&] { return the().change_pair(of(pair), *attributes); });
+  fake.modify_qp = [](ibv_qp* pair, ibv_qp_attr* attributes, int which) {
+    return the().with([&] { return the().change_pair(of(pair), *attributes, which); });
   };
   fake.get_cq_event = [](ibv_comp_channel* channel, ibv_cq** queue, void**) {
     if (!silence(channel->fd)) return -1;

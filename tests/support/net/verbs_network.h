@@ -61,6 +61,7 @@ struct VerbsOptions {
   bool one_host = true;                            // Ranks of one host share out its ports.
   std::function<std::string(int rank)> devices{};  // Rules; without it, each rank has its own.
   int gid_index = -1;
+  PacketMarks marks{};
   std::chrono::milliseconds timeout{20000};
 };
 
@@ -91,6 +92,7 @@ inline std::vector<std::unique_ptr<VerbsRank>> join_verbs(const VerbsFabric& fab
                             .config = {},
                             .rdma_devices = devices,
                             .rdma_gid_index = options.gid_index,
+                            .rdma_marks = options.marks,
                             .exchange =
                                 [&](std::string_view phase, std::span<const std::byte> bytes) {
                                   return exchange(*meeting, Rank{me}, options.ranks, phase, bytes,

@@ -119,6 +119,8 @@ std::map<std::string, Domain> setting_domains() {
         {"a\nb", std::string(257, 'a'), "mlx5_0 mlx5_1", "^", "mlx5_0:x", "a*b", ",mlx5_0",
          "*:1"}}},
       {"TUTTI_RDMA_GID_INDEX", {{"-1", "0", "255"}, {"-2", "256", "0x3", "3,4", "3 "}}},
+      {"TUTTI_RDMA_TRAFFIC_CLASS", {{"-1", "0", "106", "255"}, {"-2", "256", "0x3", "3 "}}},
+      {"TUTTI_RDMA_SERVICE_LEVEL", {{"-1", "0", "15"}, {"-2", "16", "0x3", "3 "}}},
       {"TUTTI_FLIGHT", {{"/a path"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_TRACE", {{"/a path.json"}, {"a\nb", std::string(4097, 'a')}}},
       {"TUTTI_LOG",

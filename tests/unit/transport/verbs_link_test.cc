@@ -88,6 +88,33 @@ TEST_CASE("ranks are joined by the GID that a user names, and are told of one th
   }
 }
 
+TEST_CASE("packets have the traffic class and the service level that a user names") {
+  const auto all_have = [](int traffic_class, int service_level) {
+    const std::vector<ibv_ah_attr> all = FakeRdma::the().destinations();
+    CHECK(!all.empty());
+    return std::ranges::all_of(all, [&](const ibv_ah_attr& one) {
+      return one.is_global == 1 && one.grh.traffic_class == traffic_class &&
+             one.sl == service_level;
+    });
+  };
+  (void)FakeRdma::the().destinations();
+  require_joined(join_verbs(fabric()));
+  CHECK(all_have(0, 0));
+  require_joined(join_verbs(fabric(), {.marks = {.traffic_class = 255}}));
+  CHECK(all_have(255, 0));
+  auto options = with_rails(2);
+  options.options.renewal = {.first_pause = 20ms, .longest_pause = 20ms};
+  options.marks = {.traffic_class = 106, .service_level = 3};
+  const auto ranks = join_verbs(fabric(), options);
+  require_joined(ranks);
+  CHECK(all_have(106, 3));
+  // Those that are made anew, too.
+  break_link(*ranks[0], 1, 0, 0);
+  REQUIRE(drive_until(ranks, 2));
+  REQUIRE(drive_until(ranks, 3));
+  CHECK(all_have(106, 3));
+}
+
 TEST_CASE("frames that are several writes each arrive whole, however many are sent at once") {
   constexpr std::size_t kBytes = (std::size_t{5} << 20) + 1;  // A fake writes 1 MiB at most.
   constexpr int kFrames = 100;
