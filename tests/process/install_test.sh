@@ -177,16 +177,77 @@ quietly tutti info
 quietly tutti train --ranks 2 --epochs 1 --target-accuracy 0
 quietly tutti run -n 2 -- tutti train --epochs 1 --target-accuracy 0
 quietly tutti plan --ranks 4
+cat >rsh <<'RSH'
+#!/bin/sh
+shift
+exec "$@"
+RSH
+chmod +x rsh
+quietly tutti run --hosts localhost:2 --rsh "$work/rsh" --no-prefix -- tutti train --epochs 1 --target-accuracy 0
 quietly tutti topo show
 quietly tutti topo show --model hgx-h100
 quietly tutti topo bound --model hgx-h100
+quietly tutti topo models
+quietly tutti topo why gpu0 gpu5 --model dgx1-v100
+quietly tutti topo check --model hgx-h100
+quietly tutti topo diff hgx-h100 hgx-h100
+quietly tutti topo embed --model dgx1-v100
+quietly tutti topo choices dgx1-v100 --sizes 64K
+quietly tutti topo predict hgx-h100 --collective all_reduce --sizes 64K
+quietly tutti topo export --model hgx-h100 --format nccl_xml -o model.xml
+quietly tutti topo import model.xml -o model.topo
+quietly tutti topo capture machine.tar.gz
+quietly tutti topo replay machine.tar.gz -o machine.topo
+quietly tutti run -n 2 -- tutti topo measure --force -o measured.topo
 quietly tutti explain --ranks 2
 quietly tutti explain --model hgx-h100 --bytes 64K
 quietly tutti simulate --model dgx1-v100 --bytes 64K
 quietly tutti tune -n 2 --quick --max-bytes 64 --collective broadcast --force
 for sweep in "$prefix"/bin/*_perf; do quietly "$sweep" --ranks 2 -b 8 -e 64 -f 8 -n 2; done
 [ ! -x device_program ] || quietly tutti run --simulated-gpus 2 -n 2 -- ./device_program
+quietly tutti step-time --ranks 8 --parameters 1B
+quietly tutti report --model hgx-h100 -o model.html
+quietly tutti report -o here.html
+for page in model.html here.html; do grep -q '</html>' "$page"; done
+background=()
+trap 'kill "${background[@]}"; wait' EXIT
+TUTTI_JOB=installed all_reduce_perf --ranks 2 -b 8 -e 8 -n 100000000 >job 2>&1 &
+background+=($!)
+for _ in $(seq 600); do
+  ! tutti status installed >said 2>&1 || ! grep -q '2 ranks' said || break
+  sleep 0.1
+done
+grep -q '2 ranks' said || { echo "FAILED: tutti status does not see the job"; cat said job; exit 1; }
+quietly tutti status installed --json --calls --trace calls.json --metrics metrics.txt --save found.json
+quietly tutti status --merge found.json
+tutti report --live --only installed >live 2>&1 &
+background+=($!)
+for _ in $(seq 600); do [ "$(wc -l <live)" -lt 2 ] || break; sleep 0.1; done
+quietly python3 -c 'import sys, urllib.request as u
+page, status = (u.urlopen(sys.argv[1] + part).read() for part in ("", "status"))
+assert b"</html>" in page and b"installed" in status, (page, status)' "$(head -n 1 live)"
+quietly tutti completion zsh
+quietly tutti completion fish
+# shellcheck disable=SC1091 # Installed.
+source "$prefix/share/bash-completion/completions/tutti"
+completes() { # WORDS EXPECTED: what bash offers for the last word
+  IFS=' ' read -ra COMP_WORDS <<<"$1"
+  COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
+  _tutti || true # Outside of a Tab, compopt fails.
+  [ "${COMPREPLY[*]}" = "$2" ] || { echo "FAILED: '$1' is completed to '${COMPREPLY[*]}', not '$2'"; exit 1; }
+}
+completes "tutti si" simulate
+completes "tutti topo show --model hgx-h100" hgx-h100
 END
+# A subcommand that is not run there may depend on the tree.
+below() { "$prefix/bin/tutti" "$@" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z-]\+\) .*/\1/p'; }
+for name in $(below); do
+  nested=$(below "$name")
+  for words in ${nested:-_}; do
+    words="tutti $name${nested:+ $words}"
+    grep -qE "$words( |\$)" "$work/commands.sh" || { echo "'$words' is not run where the trees are gone"; exit 1; }
+  done
+done
 export work prefix
 own=(unshare --mount)
 "${own[@]}" true 2>/dev/null || own=(unshare --mount --map-root-user)
