@@ -241,8 +241,32 @@ class Checker:
         for name in sorted(registered - defined):
             self.say(registry, 1, f"{name} is registered, but no file in {folder} defines it")
 
+    def check_meta(self, paths):
+        """The files that say whose this is, and on what terms, agree with the rest."""
+        names = {str(path) for path in paths}
+        header = (self.root / "include/tutti/tutti.h").read_text()
+        numbers = [re.search(rf"#define TUTTI_VERSION_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR", "PATCH")]
+        version = ".".join(numbers)
+        citation = (self.root / "CITATION.cff").read_text()
+        if f"\nversion: {version}\n" not in citation:
+            self.say("CITATION.cff", 1, f"does not say version {version}, as include/tutti/tutti.h does")
+        notice = (self.root / "NOTICE").read_text()
+        first, *others = re.findall(r'^path = "(.+)"\n(?:.*\n)*?SPDX-License-Identifier = "(.+)"$',
+                                    (self.root / "REUSE.toml").read_text(), re.M)
+        if first[0] != "**":
+            self.say("REUSE.toml", 1, "the first entry has to be that of all files")
+        for path, licence in [first, *others]:
+            if not (self.root / f"LICENSES/{licence}.txt").exists():
+                self.say("REUSE.toml", 1, f"LICENSES has no {licence}.txt")
+        for path, licence in others:
+            if path not in names:
+                self.say("REUSE.toml", 1, f"names {path}, which is not there")
+            if path.split("/")[-1] not in notice:
+                self.say("NOTICE", 1, f"does not name {path}, which is under {licence}")
+
     def check(self, paths):
         self.check_table()
+        self.check_meta(paths)
         for path in paths:
             if not TEXT.search(str(path)):
                 continue

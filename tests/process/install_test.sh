@@ -54,6 +54,12 @@ for page in "$pages"/*.1; do
   [ ! -s "$work/warnings" ] || { echo "$page:"; cat "$work/warnings"; exit 1; }
 done
 
+echo "== whose the data are"
+notice=$(find "$prefix" -name NOTICE)
+for file in "$prefix"/share/tutti/*; do
+  grep -q "^$(basename "$file")," "$notice" || { echo "NOTICE does not say whose $file is"; exit 1; }
+done
+
 echo "== completion"
 for file in bash:bash-completion/completions/tutti zsh:zsh/site-functions/_tutti fish:fish/vendor_completions.d/tutti.fish; do
   "$prefix/bin/tutti" completion "${file%%:*}" | diff - "$prefix/share/${file#*:}"
