@@ -35,11 +35,11 @@ enum class Pattern : std::uint8_t {
   kAllToAll
 };
 
-/// Nodes that only so much can leave.
+/// A set of nodes, and how fast data can leave it. For reduce-scatter, reduce and scatter: how fast
+/// data can enter it.
 struct Cut {
-  std::vector<NodeId>
-      inside;  // In the order of the graph; of reduce-scatter, reduce, scatter: entered.
-  std::int64_t exit_mbps = 0;  // MB/s, all links that leave together.
+  std::vector<NodeId> inside;  // In the order of the graph.
+  std::int64_t exit_mbps = 0;  // MB/s of all links that leave (enter) the set, together.
   std::string words;           // "8 of 16 endpoints (host0) leave through 8 port links: 400 GB/s".
 };
 
@@ -48,21 +48,24 @@ struct Bound {
   Rational seconds_per_mb;
   /// The largest M/T, in GB/s.
   double gigabytes_per_second() const { return 1e-3 / seconds_per_mb.value(); }
-  /// Whether no cut is worse. All-reduce, scans and all-to-all: false; their bounds hold, but may
-  /// not be the best that can be proved. All others: where all bandwidths are known.
+  /// Whether this is the best bound that the model has. False for all-reduce, scans and all-to-all,
+  /// whose bounds hold but may be too low, and where a bandwidth is not known.
   bool exact = false;
-  Cut cut;            // The worst; of all-reduce one of its parts (bound.cc says which).
+  /// The set that proves the bound. An all-reduce's proof may take several: this is one of them
+  /// (all_reduce in bound.cc).
+  Cut cut;
   Findings findings;  // Unknown bandwidths that were taken as unlimited.
 };
 
 struct BoundOptions {
-  // A place in the endpoints: that of the root, or of a scan's first rank, and of its last one.
+  // Indices into the endpoints: `root` is the root or the first rank of a scan, `last` the last
+  // rank of a scan.
   std::size_t root = 0, last = 0;
   bool use_symmetry = true;  // Off: one flow an endpoint, for tests.
 };
 
-/// The lower bound of a collective over these endpoints: at least 2, at most 4,096 (16,384 if their
-/// hosts are mostly alike), all different.
+/// The lower bound of a collective over these endpoints: at least 2, all different, and at most
+/// 4,096, or 16,384 where symmetry leaves at most 256 that are unlike.
 /// Error: fewer, repeated or missing ones, links of more than 1e9 MB/s, endpoints that can't reach
 /// each other, or a machine of which no bandwidth is known that would bound anything.
 Result<Bound> bound(const Graph& graph, Pattern pattern, std::span<const NodeId> endpoints,
