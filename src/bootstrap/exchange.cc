@@ -3,7 +3,7 @@
 // Every rank puts what it has under "<phase>/<rank>". Rank 0 gets them all, checks that they go
 // together, and puts the whole table under "<phase>/all", which is what the others get: 2n requests
 // instead of n². A rank that finds a mismatch, or that a rank is missing at the deadline, tells all
-// ranks (Rendezvous::fail), since none could go on. After kPatience a line of the log names the
+// ranks (Rendezvous::fail), since none could go on. After kJoinPatience a line of the log names the
 // ranks that are missing.
 //
 //   contribution   magic u32 · rank count u32 · nonce u64 · pid i64 · host (64) · the bytes
@@ -20,6 +20,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/long_wait.h"
 #include "bootstrap/limits.h"
 #include "tutti/rendezvous.h"
 
@@ -35,8 +36,6 @@ constexpr std::size_t kMostNamed = 8;  // Missing ranks in a message; more are o
 constexpr std::chrono::seconds kSearchTime{1};
 // How long rank 0 has at least from the moment that all have come.
 constexpr std::chrono::seconds kHandingOutTime{2};
-// How long ranks may be late before a line of the log says so.
-constexpr std::chrono::seconds kPatience{2};
 
 struct Head {
   std::uint32_t magic = kContribution;
@@ -278,7 +277,7 @@ Result<std::optional<Bytes>> Exchange::wait_until(const std::string& key, Deadli
 }
 
 Result<std::optional<Bytes>> Exchange::wait(const std::string& key, int whom) {
-  const Deadline patience{start_ + kPatience};
+  const Deadline patience{start_ + kJoinPatience};
   if (!logged_ && patience.at < deadline_.at) {
     TUTTI_TRY(auto value, wait_until(key, patience));
     if (value) return value;

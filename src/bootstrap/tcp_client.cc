@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/long_wait.h"
 #include "base/wall.h"
 #include "bootstrap/limits.h"
 
@@ -81,6 +82,7 @@ bool TcpClient::was_at(const SocketAddress& address, bool now) {
 
 Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
   const auto start = std::chrono::steady_clock::now();
+  LongWait wait(place_.client);
   milliseconds attempt = kFirstAttempt, pause = kFirstPause;
   Error last{Code::kTimeout, "no time was left"};
   for (bool first = true; first || !deadline.passed(); first = false) {
@@ -108,6 +110,9 @@ Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
       }
     }
     log::debug(log::Part::kJoin, "rendezvous: no store at {} yet: {}", place_.name, last.what);
+    wait.look([&] {
+      return fmt::format("{} at {} has not let it in: {}", place_.keeper, place_.name, last.what);
+    });
     std::this_thread::sleep_for(std::min(pause, time_left(deadline)));
     pause = std::min(pause * 2, kLongestPause);
     attempt = std::min(attempt * 2, kLongestAttempt);

@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/fork.h"
+#include "base/long_wait.h"
 #include "transport/local/peer_memory.h"
 #include "transport/local/peer_process.h"
 #include "transport/local/segments.h"
@@ -218,10 +219,17 @@ class RegionMemory {
 };
 
 /// Every rank fetches, rank 0 too: the region is then mapped and locked in the same way everywhere.
-Result<segments::Mapping> fetch_region(const Opening& opening, segments::Owner& owner,
+Result<segments::Mapping> fetch_region(const Opening& opening, segments::Owner owner,
                                        std::uint64_t id) {
   const auto hopeless = [&opening] { return opening.look ? opening.look() : ok(); };
-  owner.give_up = [hopeless] { return !hopeless(); };
+  LongWait wait(opening.rank);
+  owner.give_up = [&] {
+    wait.look([&] {
+      return "the process of rank " + std::to_string(owner.rank) +
+             " has not handed out the memory that the ranks share (is it stopped?)";
+    });
+    return !hopeless();
+  };
   auto fetched = segments::fetch(owner, id, opening.deadline);
   if (fetched) return fetched;
   // Rank 0 lives, but has freed the region: joining has failed, and it is about to say why.
@@ -232,6 +240,16 @@ Result<segments::Mapping> fetch_region(const Opening& opening, segments::Owner& 
   }
   TUTTI_RETURN_IF_ERROR(hopeless());
   return std::move(fetched.error());
+}
+
+/// Makes this rank's part of the region resident, and tries out peers' memory: whether it can read
+/// it, and whether it has a lifeline. Where memory is short the kernel may take long over both.
+std::array<std::byte, 2> settle_in(const SharedMemoryEndpoint& endpoint, int rank) {
+  const LongWork slow(
+      rank,
+      "the system has not given it its part of the memory that the ranks share (is memory short?)");
+  endpoint.region().touch(rank);
+  return {std::byte{endpoint.try_reads()}, std::byte{endpoint.has_lifeline()}};
 }
 
 Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
@@ -275,10 +293,8 @@ Result<std::unique_ptr<Endpoint>> open(const Opening& opening) {
   auto endpoint = std::make_unique<SharedMemoryEndpoint>(
       opening.me, std::move(owners), std::move(memories), std::move(processes), std::move(mapping),
       std::move(lifeline), config);
-  endpoint->region().touch(opening.rank);
+  const std::array<std::byte, 2> able = settle_in(*endpoint, opening.rank);
   // Only now may rank 0 stop exporting it, and only now does every lifeline hold.
-  const std::array<std::byte, 2> able{std::byte{endpoint->try_reads()},
-                                      std::byte{endpoint->has_lifeline()}};
   const auto mapped = opening.exchange("mapped", able);
   if (!mapped) {  // Others may have got the answer, and have joined.
     endpoint->end_joining(mapped.error(), Rank{opening.rank});

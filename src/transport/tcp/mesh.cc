@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/long_wait.h"
 #include "base/threads.h"
 #include "transport/tcp/mesh_builder.h"
 
@@ -236,8 +237,10 @@ int MeshBuilder::milliseconds_to_next() const {
 }
 
 Status MeshBuilder::loop() {
+  LongWait wait(joining_.me);
   while (!complete()) {
     if (joining_.deadline.passed()) return missing();
+    wait.look([this] { return "no connection with " + describe_missing(missing_ranks()); });
     end_calls(steady_clock::now());
     end_pending(steady_clock::now());
     if (!joining_.look) {
@@ -283,21 +286,31 @@ std::string MeshBuilder::missing_peer(int peer) const {
   return name(peer) + " did not come to " + listeners;
 }
 
-Error MeshBuilder::missing() const {
+std::vector<int> MeshBuilder::missing_ranks() const {
   std::vector<int> ranks;
   for (const Connection& one : mesh_.connections) {
     if (!one.socket && (ranks.empty() || ranks.back() != one.peer)) ranks.push_back(one.peer);
   }
+  return ranks;
+}
+
+/// "ranks 1, 2: rank 1 (node1) at ...; rank 2 (node2) at ...".
+std::string MeshBuilder::describe_missing(const std::vector<int>& ranks) const {
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), kMostDescribed); ++i)
     text += (text.empty() ? "" : "; ") + missing_peer(ranks[i]);
+  return fmt::format("{} {}: {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "),
+                     text);
+}
+
+Error MeshBuilder::missing() const {
+  const std::vector<int> ranks = missing_ranks();
   const std::chrono::duration<double> waited = steady_clock::now() - start_;
   return {Code::kTimeout,
-          fmt::format("tcp: rank {} ({}) waited {:.3g} s for {} {}: {}; check that these processes "
+          fmt::format("tcp: rank {} ({}) waited {:.3g} s for {}; check that these processes "
                       "run and that no firewall is between, or name interfaces in "
                       "TUTTI_NET_INTERFACES",
-                      joining_.me, joining_.host, waited.count(),
-                      ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "), text),
+                      joining_.me, joining_.host, waited.count(), describe_missing(ranks)),
           Rank{joining_.me}, Rank{ranks.front()}};
 }
 

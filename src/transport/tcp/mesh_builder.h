@@ -91,6 +91,8 @@ class MeshBuilder {
   Mesh take_all();
   Error missing() const;
   std::string missing_peer(int peer) const;
+  std::vector<int> missing_ranks() const;
+  std::string describe_missing(const std::vector<int>& ranks) const;
   std::string name(int peer) const;  // "rank 3 (node7)".
   std::string interface_of(const SocketAddress& own) const;
 

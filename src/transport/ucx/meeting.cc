@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/long_wait.h"
 #include "base/net/handshake.h"
 #include "transport/tcp/endpoint_info.h"
 #include "transport/ucx/devices.h"
@@ -89,11 +90,13 @@ Status greet(const net::Joining& to, UcxNetwork& network, std::span<const Endpoi
       return why_gone(to.opening, network, std::move(begun.error()));
   }
   const auto start = std::chrono::steady_clock::now();
+  LongWait wait(to.opening.me);
   for (;;) {
     while (network.worker().progress()) {
     }
     const auto absent = missing(to, network);
     if (absent.empty()) break;
+    wait.look([&] { return network.carrier(absent.front())->where() + ": not a word yet"; });
     for (const int rank : absent) {
       network.carrier(rank)->settle();
       if (auto failure = network.carrier(rank)->failure())
