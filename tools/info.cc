@@ -13,6 +13,7 @@
 #include "base/settings/settings_table.h"
 #include "kernels/host/reduce.h"
 #include "tools/command.h"
+#include "tools/topo/topo.h"
 #include "transport/transport.h"
 #include "tutti/communicator.h"
 
@@ -119,16 +120,18 @@ std::string in_words(const ordered_json& facts) {
   std::size_t width = 0;
   for (const auto& row : facts["settings"]) width = std::max(width, text_of(row["name"]).size());
   for (const auto& row : facts["settings"]) {
-    text += fmt::format("  {:<{}} = {:<14} {:<17} {}\n", text_of(row["name"]), width, shown(row),
-                        "(" + text_of(row["source"]) + ")", text_of(row["variable"]));
+    const std::string head = fmt::format("  {:<{}} = ", text_of(row["name"]), width);
+    text += wrapped(fmt::format("{}{:<14} {:<17} {}", head, shown(row),
+                                "(" + text_of(row["source"]) + ")", text_of(row["variable"])),
+                    head.size());
   }
   text += "\na communicator on this machine\n";
-  for (const auto& line : facts["communicator"]) text += "  " + text_of(line) + "\n";
-  text += fmt::format(
-      "\ntransports, best first\n  {}\n\nalgorithms (tutti plan prints what one does)\n",
-      words(facts["transports"]));
+  for (const auto& line : facts["communicator"]) text += wrapped("  " + text_of(line), 6);
+  text +=
+      fmt::format("\ntransports, best first\n{}", wrapped("  " + words(facts["transports"]), 2));
+  text += "\nalgorithms (tutti plan prints what one does)\n";
   for (const auto& [collective, names] : facts["algorithms"].items())
-    text += fmt::format("  {:<15} {}\n", collective, words(names));
+    text += wrapped(fmt::format("  {:<15} {}", collective, words(names)), 18);
   return text;
 }
 
