@@ -2,18 +2,15 @@
 // that the caller names, and waiting for several works. calls.cc has the calls.
 #include <algorithm>
 #include <chrono>
-#include <climits>
-#include <condition_variable>
 #include <cstddef>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/settings/settings_table.h"
 #include "capi/handles.h"
 #include "capi/store.h"
+#include "tutti/wait.h"
 
 using namespace tutti;         // NOLINT(google-build-using-namespace): the API has no namespace.
 using namespace tutti::c_api;  // NOLINT(google-build-using-namespace)
@@ -82,60 +79,17 @@ Result<Communicator> join(const char* function, const tutti_config_t& config) {
   return Communicator::create(store, rank, ranks, settings);
 }
 
-std::optional<std::chrono::steady_clock::time_point> end_of(int timeout_ms) {
-  if (timeout_ms < 0) return std::nullopt;
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+std::chrono::nanoseconds time_of(int timeout_ms) {
+  return timeout_ms < 0 ? std::chrono::nanoseconds::max()
+                        : std::chrono::nanoseconds(std::chrono::milliseconds(timeout_ms));
 }
 
-/// As tutti_work_wait, until `end` if there is one.
-Status wait_until(Work& work, const std::optional<std::chrono::steady_clock::time_point>& end) {
-  if (!end) return work.wait();
-  return work.wait(std::max(*end - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
-}
-
-/// What callbacks of several works tell a thread that waits for one of them.
-struct FirstDone {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool any = false;
-};
-
-void tell(FirstDone& first) {
-  {
-    const std::lock_guard lock(first.mutex);
-    first.any = true;
-  }
-  first.changed.notify_all();
-}
-
-/// The place of a work that is done; `count` if none is.
-std::size_t find_done(const tutti_work_t* works, std::size_t count) {
-  const auto* const found = std::find_if(
-      works, works + count, [](tutti_work_t one) { return one != nullptr && one->work.test(); });
-  return static_cast<std::size_t>(found - works);
-}
-
-/// `place`: what `find_done` then says.
-Status wait_any(const tutti_work_t* works, std::size_t count, int timeout_ms, std::size_t& place) {
-  const auto end = end_of(timeout_ms);
-  place = find_done(works, count);
-  if (place < count) return works[place]->work.wait();
-  const auto first = std::make_shared<FirstDone>();
-  for (std::size_t i = 0; i < count; ++i) {
-    if (works[i] == nullptr) continue;
-    // Where this thread can't wait, it says why.
-    Status now = works[i]->work.wait(std::chrono::seconds(0));
-    if (!now && now.error().code == Code::kInvalidArgument && !works[i]->work.test()) return now;
-    works[i]->work.then([first](const Status&) { tell(*first); });
-  }
-  std::unique_lock lock(first->mutex);
-  if (!end)  // Each call's own deadline ends this.
-    first->changed.wait(lock, [&] { return first->any; });
-  else if (!first->changed.wait_until(lock, *end, [&] { return first->any; }))
-    return Error{Code::kTimeout, "wait: none is done yet; they go on and can be waited for again"};
-  place = find_done(works, count);
-  return place < count ? works[place]->work.wait()
-                       : Status(Error{Code::kInternal, "wait: a work was done and is not"});
+/// One that was never started for each NULL.
+std::vector<Work> works_of(const tutti_work_t* works, std::size_t count) {
+  std::vector<Work> all(count);
+  std::transform(works, works + count, all.begin(),
+                 [](tutti_work_t one) { return one != nullptr ? one->work : Work(); });
+  return all;
 }
 
 }  // namespace
@@ -166,14 +120,9 @@ tutti_result_t tutti_comm_init_at(tutti_comm_t* comm, const char* rendezvous, co
 tutti_result_t tutti_work_wait_all(const tutti_work_t* works, size_t count, int timeout_ms) {
   return guard(__func__, [=, name = __func__]() -> Status {
     if (works == nullptr && count > 0) return invalid(name, "`works` is NULL");
-    const auto end = end_of(timeout_ms);
-    Status first = ok();
-    for (std::size_t i = 0; i < count; ++i) {
-      if (works[i] == nullptr) return invalid(name, "a work is NULL");
-      Status one = wait_until(works[i]->work, end);
-      if (!one && first) first = std::move(one);
-    }
-    return first;
+    if (std::find(works, works + count, nullptr) != works + count)
+      return invalid(name, "a work is NULL");
+    return wait_all(works_of(works, count), time_of(timeout_ms));
   });
 }
 
@@ -187,7 +136,9 @@ tutti_result_t tutti_work_wait_any(const tutti_work_t* works, size_t count, int 
       return invalid(name, "there is no work to wait for");
     if (in_group())  // Its messages begin at its end.
       return invalid(name, "this thread has a group open; end it first");
-    return wait_any(works, count, timeout_ms, *index);
+    std::vector<Work> all = works_of(works, count);
+    TUTTI_TRY(*index, wait_any(all, time_of(timeout_ms)));
+    return all[*index].wait();
   });
 }
 

@@ -30,6 +30,8 @@ struct Work::State {
   std::vector<std::size_t> blocks;           // The call's block lists point into it.
   const std::uint32_t forks = fork_count();  // That of the process that carries it out.
 
+  /// Null: it was never started.
+  static const std::shared_ptr<State>& of(const Work& work) { return work.state_; }
   /// Never throws. An exception of a callback is logged and dropped.
   void complete(Status status) noexcept;
   static void tell(const std::function<void(const Status&)>& callback,

@@ -29,6 +29,14 @@ HEADER = "".join(
 )
 
 
+# Its other functions take structures, in place of which Python has arguments.
+OPTIONS = re.findall(
+    r"TUTTI_API[^;]*tutti_work_wait_any\([^;]*;",
+    (ROOT / "include/tutti/tutti_options.h").read_text(encoding="utf-8"),
+)
+HEADER += "".join(OPTIONS)
+
+
 class Header(unittest.TestCase):
     """The tables of the binding are tutti.h."""
 
@@ -388,6 +396,35 @@ class InProcess(unittest.TestCase):
         self.assertTrue(work.done())
         data.extend(b"more")
         self.assertEqual(data, b"12345678more")
+
+    def test_works_are_waited_for_all_or_any(self) -> None:
+        first, second = tutti.in_process(2)
+        rooms = [bytearray(1) for _ in range(3)]
+        works = [first.start_recv(room, 1) for room in rooms]
+        with self.assertRaises(TimeoutError):
+            tutti.wait_any(works, 0.01)
+        with self.assertRaises(TimeoutError):
+            tutti.wait_all(works, 0.01)
+        late = threading.Timer(0.05, lambda: second.send(b"a", 0))
+        late.start()
+        self.assertEqual(tutti.wait_any(works), 0)
+        late.join()
+        self.assertEqual(tutti.wait_any(works, 0), 0)
+        works[0].wait()
+        self.assertEqual(tutti.wait_any(works, 0), 0)  # Also one that was waited for.
+        second.send(b"b", 0)
+        self.assertEqual(tutti.wait_any(works[1:], 60), 0)
+        second.send(b"c", 0)
+        tutti.wait_all(works, 60)
+        self.assertEqual([bytes(room) for room in rooms], [b"a", b"b", b"c"])
+        tutti.wait_all([])
+        with self.assertRaisesRegex(ValueError, "no work"):
+            tutti.wait_any([])
+        works = [first.start_recv(rooms[0], 1), first.start_recv(rooms[1], 1)]
+        second.abort("enough")
+        self.assertIn(tutti.wait_any(works), (0, 1))
+        with self.assertRaisesRegex(tutti.AbortedError, "enough"):
+            tutti.wait_all(works)
 
     def test_buffers_of_work_that_nobody_keeps_stay_until_it_has_ended(self) -> None:
         first, second = tutti.in_process(2)

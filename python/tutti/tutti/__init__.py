@@ -35,7 +35,7 @@ from ._spans import Spans
 from ._types import Op
 from ._version import VERSION as __version__
 from ._window import Window
-from ._work import Work
+from ._work import Work, wait_all, wait_any
 
 SUM, PROD, MAX, MIN, AVG = Op.SUM, Op.PROD, Op.MAX, Op.MIN, Op.AVG
 AND, OR, XOR = Op.AND, Op.OR, Op.XOR
@@ -77,5 +77,7 @@ __all__ = [
     "library_path",
     "mem_alloc",
     "unique_id",
+    "wait_all",
+    "wait_any",
     "zeros",
 ]

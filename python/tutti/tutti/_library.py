@@ -95,6 +95,7 @@ SIGNATURES = {
     "comm_use_wire": "ips",
     "barrier": "ip",
     "work_wait": "ipi",
+    "work_wait_any": "ipnip",
     "work_test": "ipp",
     "work_then": "ippp",
     "work_free": "ip",

@@ -2,6 +2,7 @@
 
 import ctypes
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ._errors import Error, TimeoutError, last_error
@@ -28,6 +29,11 @@ def sweep() -> None:
             functions["work_free"](entry[0])
 
 
+def _left_ms(end: float | None) -> int:
+    """Until `end`, and at most a slice."""
+    return _SLICE_MS if end is None else max(0, min(_SLICE_MS, int((end - time.monotonic()) * 1000) + 1))
+
+
 class Work:
     """A collective or message that was started. One thread at a time uses it."""
 
@@ -49,8 +55,7 @@ class Work:
         end = None if timeout is None else time.monotonic() + timeout
         while self._handle is not None:
             was_done = _is_done(self._handle)
-            left_ms = _SLICE_MS if end is None else max(0, min(_SLICE_MS, int((end - time.monotonic()) * 1000) + 1))
-            code = functions["work_wait"](self._handle, left_ms)
+            code = functions["work_wait"](self._handle, _left_ms(end))
             # A timeout of this wait and one of the call have the same code: the call's is one that is done.
             if code != TimeoutError.code or was_done:
                 self._end(code)
@@ -77,3 +82,37 @@ class Work:
             functions["work_free"](handle)
         else:
             _abandoned.append((handle, self._held))
+
+
+def wait_all(works: Sequence[Work], timeout: float | None = None) -> None:
+    """Returns when all of them have ended; then raises the first error of any, by their order. After `timeout`
+    seconds in all a TimeoutError says that some go on: they can be waited for again."""
+    end = None if timeout is None else time.monotonic() + timeout
+    first: Error | None = None
+    for work in works:
+        try:
+            work.wait(None if end is None else max(0.0, end - time.monotonic()))
+        except Error as failure:
+            first = first or failure
+    if first is not None:
+        raise first
+
+
+def wait_any(works: Sequence[Work], timeout: float | None = None) -> int:
+    """The place of one that has ended, the lowest if there are several: its `wait` or `result` returns at once,
+    or raises its error. After `timeout` seconds a TimeoutError says that all go on."""
+    if not works:
+        raise ValueError("tutti: wait_any: there is no work to wait for")
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        for place, work in enumerate(works):
+            if work.done():
+                return place
+        handles = (ctypes.c_void_p * len(works))(*[work._handle for work in works])
+        place_found = ctypes.c_size_t()
+        code = functions["work_wait_any"](handles, len(works), _left_ms(end), ctypes.byref(place_found))
+        # Below their number it is the code of that work, which its wait returns.
+        if place_found.value < len(works):
+            return place_found.value
+        if code != TimeoutError.code or (end is not None and time.monotonic() >= end):
+            raise last_error(code)
