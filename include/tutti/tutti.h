@@ -243,11 +243,12 @@ TUTTI_API tutti_result_t tutti_comm_explain(tutti_comm_t comm, const char* colle
                                             tutti_data_type_t type, int root, char* text,
                                             size_t size, size_t* needed);
 
-/* Collectives on this communicator that are called from now on go by this algorithm: its name,
- * "name:2" to repeat its lanes twice, "packet", or "^name" for any but that; before
- * TUTTI_ALGORITHM. NULL or "" ends it. Alike on all ranks, or calls fail with TUTTI_MISMATCH. A
- * name that there is not is told by the next call (TUTTI_INVALID_ARGUMENT), which knows the
- * collective. Any thread; calls of other threads that overlap go the old way or the new one. */
+/* Chooses the algorithm of collectives that are called on this communicator from now on, in place
+ * of TUTTI_ALGORITHM: an algorithm's name, "name:2" for twice its lanes, "packet" for the path of
+ * small messages, or "^name" for any but that. NULL or "" ends it. All ranks have to choose alike,
+ * else calls fail with TUTTI_MISMATCH. Any thread; a call that another thread makes at the same
+ * time goes by the old choice or by the new one. Whether there is such a name for a collective is
+ * checked by the call that follows, which fails with TUTTI_INVALID_ARGUMENT if there is none. */
 TUTTI_API tutti_result_t tutti_comm_use_algorithm(tutti_comm_t comm, const char* name);
 
 /* Collectives of float32 with blocks of one size, called from now on, send their values as `name`
