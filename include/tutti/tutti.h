@@ -398,6 +398,16 @@ TUTTI_API tutti_result_t tutti_start_send(tutti_comm_t comm, const void* data, s
 TUTTI_API tutti_result_t tutti_start_recv(tutti_comm_t comm, void* data, size_t count,
                                           tutti_data_type_t type, int from, tutti_work_t* work);
 
+/* Receives from whichever other rank sends first while nothing else is being received from it.
+ * *from becomes -1, and that rank before the call returns or the work is done; it has to live until
+ * then, in a group until its end. Errors as of tutti_recv; TUTTI_INVALID_ARGUMENT also if `from` is
+ * NULL or there is no other rank, TUTTI_PEER_FAILED once all other ranks have ended. */
+TUTTI_API tutti_result_t tutti_recv_any(tutti_comm_t comm, void* data, size_t count,
+                                        tutti_data_type_t type, int* from);
+TUTTI_API tutti_result_t tutti_start_recv_any(tutti_comm_t comm, void* data, size_t count,
+                                              tutti_data_type_t type, int* from,
+                                              tutti_work_t* work);
+
 /* ---- Work ----------------------------------------------------------------------------------- */
 
 /* Sleeps until the work is done and returns how it ended. A negative timeout waits as long as the

@@ -69,6 +69,23 @@ Status fill_request(const char* function, tutti_comm_t comm, const tutti_call_t*
   return ok();
 }
 
+/// Where a message goes.
+struct Room {
+  void* data;
+  std::size_t count;
+  tutti_data_type_t type;
+};
+Result<Work> recv_any(const char* function, Communicator& communicator, const Room& room,
+                      int* from) {
+  TUTTI_TRY(const auto checked, checked_type(function, room.type));
+  if (from == nullptr) return invalid(function, "`from` is NULL");
+  *from = -1;
+  // A Rank is an int32 and nothing else, so that the caller's int can be one.
+  static_assert(sizeof(Rank) == sizeof(int) && alignof(Rank) == alignof(int));
+  return communicator.start_recv_any(room.data, room.count, checked,
+                                     *reinterpret_cast<Rank*>(from));
+}
+
 }  // namespace
 
 extern "C" {
@@ -163,6 +180,23 @@ tutti_result_t tutti_barrier(tutti_comm_t comm) {
 TUTTI_MESSAGE(send, const void*)
 TUTTI_MESSAGE(recv, void*)
 #undef TUTTI_MESSAGE
+
+tutti_result_t tutti_recv_any(tutti_comm_t comm, void* data, size_t count, tutti_data_type_t type,
+                              int* from) {
+  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
+    // A call that this thread can't wait for must not begin: it would use the caller's memory.
+    if (!in_group()) TUTTI_RETURN_IF_ERROR(Progress::may_wait(name));
+    TUTTI_TRY(Work work, recv_any(name, communicator, {data, count, type}, from));
+    return in_group() ? ok() : work.wait();
+  });
+}
+
+tutti_result_t tutti_start_recv_any(tutti_comm_t comm, void* data, size_t count,
+                                    tutti_data_type_t type, int* from, tutti_work_t* work) {
+  return guard_start(__func__, comm, work, [&, name = __func__](Communicator& communicator) {
+    return recv_any(name, communicator, {data, count, type}, from);
+  });
+}
 
 // ---- Work ----
 

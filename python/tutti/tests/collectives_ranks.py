@@ -293,6 +293,20 @@ def send(run: Run) -> None:
 CASES["recv"] = send
 
 
+@case("recv_any")
+def recv_any(run: Run) -> None:
+    """Rank 0 gets one message of each other rank, in any order."""
+    x, out = run.make(of(run.rank)), run.blank(COUNT)
+    if run.rank != 0:
+        run.call("send", x.all(), 0)
+        return
+    sources = []
+    for _ in range(run.size - 1):
+        sources.append(run.call("recv_any", out.all()))
+        run.expect("recv_any", out, of(sources[-1]))
+    assert sorted(sources) == list(range(1, run.size)), sources
+
+
 def run_all(comm: tutti.Communicator, dtype: str) -> None:
     for maker in elements.makers(dtype):
         for in_place in (False, True):

@@ -426,6 +426,24 @@ class InProcess(unittest.TestCase):
         with self.assertRaisesRegex(tutti.AbortedError, "enough"):
             tutti.wait_all(works)
 
+    def test_a_message_from_any_rank_says_from_which(self) -> None:
+        first, second, third = tutti.in_process(3)
+        room = bytearray(1)
+        third.start_send(b"c", 0)
+        self.assertEqual(first.recv_any(room), 2)
+        work = first.start_recv_any(room)
+        self.assertFalse(work.done())
+        second.send(b"b", 0)
+        self.assertEqual((work.result(), bytes(room)), (1, b"b"))
+        with tutti.group():
+            with self.assertRaisesRegex(tutti.InvalidArgumentError, "group"):
+                first.recv_any(room)
+            work = first.start_recv_any(room)
+            third.send(b"d", 0)
+        self.assertEqual((work.result(), bytes(room)), (2, b"d"))
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            first.recv_any(b"1")
+
     def test_buffers_of_work_that_nobody_keeps_stay_until_it_has_ended(self) -> None:
         first, second = tutti.in_process(2)
         room = (ctypes.c_ubyte * 8)()

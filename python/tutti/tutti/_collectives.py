@@ -34,7 +34,7 @@ class Calls:
             hold(held)
         return result
 
-    def _start(self, prepared: Prepared) -> Work:
+    def _start(self, prepared: Prepared, kind: type[Work] = Work) -> Work:
         call, arguments, result, held = prepared
         handle = ctypes.c_void_p()
         code = call.start(self._handle, *arguments, ctypes.byref(handle))
@@ -42,7 +42,7 @@ class Calls:
             raise last_error(code)
         if _abandoned:
             sweep()
-        return Work(handle.value or 0, result, held)
+        return kind(handle.value or 0, result, held)
 
 
 class Collectives(Calls):

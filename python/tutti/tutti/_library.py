@@ -61,6 +61,7 @@ CALLS = {
     "scatter_v": "ppppnii",
     "send": "pnii",
     "recv": "pnii",
+    "recv_any": "pnip",
 }
 
 # All others: what comes back, then what goes in.

@@ -361,3 +361,10 @@ def recv(out: Any, source: int, size: int) -> Prepared:
     target = _writable("recv", out)
     kind = target.type
     return (calls["recv"], (target.pointer, target.units, kind.code, source), out, target)
+
+
+def recv_any(out: Any, source: ctypes.c_int) -> Prepared:
+    target = _writable("recv_any", out)
+    kind = target.type
+    arguments = (target.pointer, target.units, kind.code, ctypes.byref(source))
+    return (calls["recv_any"], arguments, source, (target, source))

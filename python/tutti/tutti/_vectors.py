@@ -3,12 +3,16 @@
 Counts and offsets have a number for each rank, in elements. Without offsets the blocks follow one another.
 """
 
+import ctypes
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 from . import _prepare
 from ._collectives import _SUM, Calls
-from ._work import Work
+from ._errors import InvalidArgumentError
+from ._groups import open_groups
+from ._work import Received, Work
 
 Numbers = Sequence[int]
 
@@ -124,3 +128,14 @@ class Messages(Calls):
 
     def start_recv(self, out: Any, source: int) -> Work:
         return self._start(_prepare.recv(out, source, self._size))
+
+    def recv_any(self, out: Any) -> int:
+        """Fills all of `out` with the next message of whichever other rank sends first, and returns that rank.
+        Not in a group, where messages begin at the end: use start_recv_any there."""
+        if threading.get_ident() in open_groups:
+            raise InvalidArgumentError("recv_any: this thread has a group open; use start_recv_any")
+        return int(self._call(_prepare.recv_any(out, ctypes.c_int(-1))).value)
+
+    def start_recv_any(self, out: Any) -> Work:
+        """The result of the Work is the rank."""
+        return self._start(_prepare.recv_any(out, ctypes.c_int(-1)), Received)

@@ -84,6 +84,16 @@ class Work:
             _abandoned.append((handle, self._held))
 
 
+class Received(Work):
+    """A message that may come from any rank: its result is the rank."""
+
+    __slots__ = ()
+
+    def result(self, timeout: float | None = None) -> int:
+        self.wait(timeout)
+        return int(self._result.value)
+
+
 def wait_all(works: Sequence[Work], timeout: float | None = None) -> None:
     """Returns when all of them have ended; then raises the first error of any, by their order. After `timeout`
     seconds in all a TimeoutError says that some go on: they can be waited for again."""

@@ -342,6 +342,41 @@ TEST_CASE("several works are waited for, all or any") {
   tutti_work_free(sent);
 }
 
+TEST_CASE("a message is received from any rank, and says from which") {
+  Ranks ranks(3);
+  float value = 0;
+  int from = 7;
+  tutti_work_t work = nullptr;
+  REQUIRE(tutti_start_recv_any(ranks[0], &value, 1, TUTTI_FLOAT32, &from, &work) == TUTTI_OK);
+  CHECK(from == -1);
+  const float two = 2;
+  REQUIRE(tutti_send(ranks[2], &two, 1, TUTTI_FLOAT32, 0) == TUTTI_OK);
+  CHECK(tutti_work_wait(work, -1) == TUTTI_OK);
+  tutti_work_free(work);
+  CHECK(from == 2);
+  CHECK(value == 2);
+  const float one = 1;
+  REQUIRE(tutti_send(ranks[1], &one, 1, TUTTI_FLOAT32, 0) == TUTTI_OK);
+  CHECK(tutti_recv_any(ranks[0], &value, 1, TUTTI_FLOAT32, &from) == TUTTI_OK);
+  CHECK(from == 1);
+  CHECK(value == 1);
+  // In a group: at its end.
+  REQUIRE(tutti_group_start() == TUTTI_OK);
+  CHECK(tutti_recv_any(ranks[0], &value, 1, TUTTI_FLOAT32, &from) == TUTTI_OK);
+  CHECK(tutti_send(ranks[2], &two, 1, TUTTI_FLOAT32, 0) == TUTTI_OK);
+  CHECK(from == -1);
+  REQUIRE(tutti_group_end() == TUTTI_OK);
+  CHECK(from == 2);
+  check_invalid("tutti_recv_any",
+                [&] { return tutti_recv_any(ranks[0], &value, 1, TUTTI_FLOAT32, nullptr); });
+  check_invalid("tutti_start_recv_any",
+                [&] { return tutti_start_recv_any(ranks[0], &value, 1, 99, &from, &work); });
+  check_invalid("tutti_recv_any",
+                [&] { return tutti_recv_any(nullptr, &value, 1, TUTTI_FLOAT32, &from); });
+  Ranks alone(1);
+  CHECK(tutti_recv_any(alone[0], &value, 1, TUTTI_FLOAT32, &from) == TUTTI_INVALID_ARGUMENT);
+}
+
 TEST_CASE("a work that failed ends the wait with its error") {
   Ranks ranks(2);
   float value = 0;
