@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.h"
 #include "base/output.h"
 #include "perf/command_line/command_line.h"
 
@@ -53,9 +53,10 @@ class Table {
     print(row);
     rows_.push_back(as_json(row));
     if (options_.json.empty()) return;
-    const nlohmann::json all{
-        {"bytes", options_.bytes}, {"rounds", options_.rounds}, {"rows", rows_}};
-    if (const Status written = write_file(options_.json, all.dump(2) + "\n"); !written) {
+    const Json all{{"bytes", options_.bytes}, {"rounds", options_.rounds}, {"rows", rows_}};
+    if (const Status written =
+            write_file(options_.json, all.text({.indent = 2, .sorted = true}) + "\n");
+        !written) {
       fmt::print(stderr, "{}\n", written.error().what);
       failed_ = true;
     }
@@ -89,8 +90,8 @@ class Table {
     std::fflush(stdout);
   }
 
-  nlohmann::json as_json(const Row& row) const {
-    nlohmann::json entry = {{"what", row.what}};
+  Json as_json(const Row& row) const {
+    Json entry = {{"what", row.what}};
     if (!row.note.empty())
       entry["note"] = row.note;
     else
@@ -104,7 +105,7 @@ class Table {
 
   const Options& options_;
   const ShareOf share_;
-  nlohmann::json rows_ = nlohmann::json::array();
+  Json rows_ = Json::array();
   bool failed_ = false;
 };
 

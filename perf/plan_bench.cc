@@ -11,10 +11,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "base/json.h"
 #include "exec/lane.h"
 #include "exec/links.h"
 #include "perf/command_line/command_line.h"
@@ -173,7 +173,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", as_json, "Print JSON");
   if (const auto code = app.parse_or_print(argc, argv)) return *code;
 
-  nlohmann::json json;
+  Json json;
   std::string description;
   const double created = creation_ms(8, &description);
   json["communicator_8_ranks_ms"] = created;
@@ -213,6 +213,6 @@ int main(int argc, char** argv) {
                    cost.build_ms, cost.verify_ms);
     }
   }
-  if (as_json) fmt::print("{}\n", json.dump(2));
+  if (as_json) fmt::print("{}\n", json.text({.indent = 2, .sorted = true}));
   return 0;
 }

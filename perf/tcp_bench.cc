@@ -15,10 +15,10 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "perf/command_line/command_line.h"
 #include "perf/sweep/noise.h"
 #include "transport/net/rails.h"
@@ -272,10 +272,10 @@ std::string iperf(int me, const std::string& address, int streams, Rendezvous& r
     return text;
   };
   const auto report = [](const std::string& text) {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    const auto path = nlohmann::json::json_pointer("/end/sum_received/bits_per_second");
-    if (json.is_discarded() || !json.contains(path)) return std::string("iperf3 did not run");
-    return fmt::format("{:.2f} GB/s", json[path].get<double>() / 8e9);
+    const Json said = Json::parse(text).value_or(nullptr);
+    const Json& rate = said["end"]["sum_received"]["bits_per_second"];
+    if (!rate.is_number()) return std::string("iperf3 did not run");
+    return fmt::format("{:.2f} GB/s", rate.get<double>() / 8e9);
   };
   if (me == 1) {
     (void)rendezvous.put("iperf", {});

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
 #include "algorithms/algorithm.h"
 #include "base/cpus.h"
+#include "base/json.h"
 #include "base/settings/settings_table.h"
 #include "kernels/host/reduce.h"
 #include "tools/command.h"
@@ -20,9 +20,7 @@
 namespace tutti::tools {
 namespace {
 
-using nlohmann::ordered_json;
-
-ordered_json build_facts() {
+Json build_facts() {
   return {{"version", TUTTI_VERSION},
 #ifdef __clang__
           {"compiler",
@@ -36,7 +34,7 @@ ordered_json build_facts() {
           {"rdma", TUTTI_WITH_VERBS != 0}};
 }
 
-ordered_json machine_facts() {
+Json machine_facts() {
   return {{"instruction_set", kernels::instruction_set()},
           {"online_cpus", sysconf(_SC_NPROCESSORS_ONLN)},
           {"usable_cpus", usable_cpus()},
@@ -45,13 +43,13 @@ ordered_json machine_facts() {
 }
 
 /// Null, with the reason on stderr, if the environment holds a value that is not valid.
-ordered_json setting_facts() {
+Json setting_facts() {
   const auto settings = Settings::from_environment();
   if (!settings) {
     say_error("tutti info: {}\n", settings.error().what);
     return nullptr;
   }
-  auto facts = ordered_json::array();
+  auto facts = Json::array();
   for (const SettingRow& row : setting_rows(*settings)) {
     facts.push_back({{"name", row.field},
                      {"value", row.value},
@@ -62,8 +60,8 @@ ordered_json setting_facts() {
   return facts;
 }
 
-ordered_json registry_facts() {
-  ordered_json facts;
+Json registry_facts() {
+  Json facts;
   for (const Transport* transport : transports()) facts["transports"].push_back(transport->name);
   for (const Algorithm* algorithm : algorithms())
     facts["algorithms"][std::string(to_string(algorithm->collective))].push_back(algorithm->name);
@@ -72,7 +70,7 @@ ordered_json registry_facts() {
 
 /// One is made, as threads, so that nothing here is said that isn't so. Lines of text; null, with
 /// the reason on stderr, if that failed.
-ordered_json communicator_facts() {
+Json communicator_facts() {
   constexpr int kRanks = 8;
   auto settings = Settings::from_environment();
   if (!settings) return nullptr;  // The settings' part has said so.
@@ -83,29 +81,29 @@ ordered_json communicator_facts() {
     say_error("tutti info: {}\n", made.error().to_string());
     return nullptr;
   }
-  auto lines = ordered_json::array();
+  auto lines = Json::array();
   std::istringstream text(made->front().describe());
   for (std::string line; std::getline(text, line);) lines.push_back(line);
   return lines;
 }
 
-std::string words(const ordered_json& list) {
+std::string words(const Json& list) {
   std::string text;
   for (const auto& word : list) text += (text.empty() ? "" : ", ") + word.get<std::string>();
   return text;
 }
 
 /// A setting's value; what nobody set and has no value of its own is decided by the library.
-std::string shown(const ordered_json& row) {
+std::string shown(const Json& row) {
   const auto value = row["value"].get<std::string>();
   const bool unset = row["source"] == "default" && (value.empty() || value == "0" || value == "-1");
   return unset ? "automatic" : value;
 }
 
-std::string in_words(const ordered_json& facts) {
+std::string in_words(const Json& facts) {
   const auto& build = facts["build"];
   const auto& machine = facts["machine"];
-  const auto text_of = [](const ordered_json& word) { return word.get<std::string>(); };
+  const auto text_of = [](const Json& word) { return word.get<std::string>(); };
   const auto with = [&](const char* part) { return build[part].get<bool>() ? "with" : "without"; };
   const int quota = machine["cgroup_cpus"].get<int>();
   std::string text = fmt::format(
@@ -130,7 +128,7 @@ std::string in_words(const ordered_json& facts) {
   text +=
       fmt::format("\ntransports, best first\n{}", wrapped("  " + words(facts["transports"]), 2));
   text += "\nalgorithms (tutti plan prints what one does)\n";
-  for (const auto& [collective, names] : facts["algorithms"].items())
+  for (const auto& [collective, names] : facts["algorithms"].members())
     text += wrapped(fmt::format("  {:<15} {}", collective, words(names)), 18);
   return text;
 }
@@ -143,7 +141,7 @@ int info(bool json) {
   if (facts["settings"].is_null()) return 1;
   facts["communicator"] = communicator_facts();
   if (facts["communicator"].is_null()) return 1;
-  say("{}\n", json ? facts.dump(2) : in_words(facts));
+  say("{}\n", json ? facts.text({.indent = 2}) : in_words(facts));
   return 0;
 }
 

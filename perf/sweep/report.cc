@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
+#include "base/json.h"
 #include "base/output.h"
 #include "base/shown_time.h"
 
@@ -35,9 +35,8 @@ std::string op_column(const Shape& shape) {
 }
 int root_column(const Shape& shape) { return has_root(shape.collective) ? shape.root : -1; }
 
-nlohmann::json to_json(const Timing& timing) {
-  nlohmann::json json{
-      {"time_us", timing.us}, {"algbw_gbps", timing.algbw}, {"busbw_gbps", timing.busbw}};
+Json to_json(const Timing& timing) {
+  Json json{{"time_us", timing.us}, {"algbw_gbps", timing.algbw}, {"busbw_gbps", timing.busbw}};
   if (timing.wrong >= 0) json["wrong"] = timing.wrong;
   if (timing.max_us > 0)
     json["percentiles_us"] = {
@@ -186,28 +185,28 @@ Status write_csv(const std::string& path, const std::vector<Line>& lines) {
 
 Status write_json(const std::string& path, const Options& options, int ranks,
                   const std::vector<Line>& lines, bool interrupted) {
-  nlohmann::json json{{"version", 1},
-                      {"tutti", TUTTI_VERSION},
-                      {"command", options.command_line},
-                      {"collective", to_string(options.collective)},
-                      {"ranks", ranks},
-                      {"registered", options.registered},
-                      {"interrupted", interrupted},
-                      {"results", nlohmann::json::array()}};
+  Json json{{"version", 1},
+            {"tutti", TUTTI_VERSION},
+            {"command", options.command_line},
+            {"collective", to_string(options.collective)},
+            {"ranks", ranks},
+            {"registered", options.registered},
+            {"interrupted", interrupted},
+            {"results", Json::array()}};
   for (const Line& line : lines) {
-    nlohmann::json row{{"bytes", line.bytes},
-                       {"count", line.shape.count},
-                       {"type", type_name(line.shape.type)},
-                       {"redop", op_column(line.shape)},
-                       {"root", root_column(line.shape)},
-                       {"out_of_place", to_json(line.out_of_place)},
-                       {"in_place", to_json(line.in_place)}};
+    Json row{{"bytes", line.bytes},
+             {"count", line.shape.count},
+             {"type", type_name(line.shape.type)},
+             {"redop", op_column(line.shape)},
+             {"root", root_column(line.shape)},
+             {"out_of_place", to_json(line.out_of_place)},
+             {"in_place", to_json(line.in_place)}};
     if (line.bound_us > 0)
       row["bound_us"] = line.bound_us, row["percent_of_bound"] = line.percent_of_bound(),
       row["bound_by"] = line.bound_by;
     json["results"].push_back(std::move(row));
   }
-  return write_text(path, json.dump(2) + "\n");
+  return write_text(path, json.text({.indent = 2, .sorted = true}) + "\n");
 }
 
 }  // namespace tutti::perf

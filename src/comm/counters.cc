@@ -1,7 +1,7 @@
 // What a communicator's flight record says of it, for programs.
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "comm/state.h"
 #include "exec/flight/json.h"
 
@@ -39,7 +39,7 @@ Result<std::string> Communicator::flight_record() const {
     const auto track = exec::flight::read_own(state_->executor->flight());
     if (!track)
       return Error{Code::kInternal, "flight_record: the record can't be read", state_->me};
-    return to_json(*track).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    return to_json(*track).text({.indent = 1});
   });
 }
 

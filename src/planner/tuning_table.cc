@@ -7,12 +7,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace tutti::planner {
 namespace {
-
-using nlohmann::json;
 
 constexpr int kFormat = 1;
 constexpr double kMostMicroseconds = 1e12;
@@ -23,7 +22,7 @@ constexpr std::size_t kMostWord = 64;
 /// A number so that reading it gives the same bits; a word in quotes.
 template <class Value>
 std::string text_of(const Value& value) {
-  return json(value).dump();
+  return Json(value).text();
 }
 
 /// What `text` makes of each item, one after the other.
@@ -92,7 +91,7 @@ std::string table_text(const TuningTable& table) {
 
 /// A value of a document, and where in it.
 struct Node {
-  const json& value;
+  const Json& value;
   std::string place;
 };
 
@@ -103,7 +102,7 @@ class Reader {
 
   explicit Reader(std::string_view where) : where_(where) {}
 
-  std::vector<TuningTable> file(const json& document) {
+  std::vector<TuningTable> file(const Json& document) {
     const Node all{document, ""};
     if (!document.is_object()) fail(all, "is no table of tunings");
     if (integer(all, "tutti_tuning", 0, 1'000'000) != kFormat) {
@@ -126,12 +125,9 @@ class Reader {
   }
 
   Node member(const Node& object, const char* name) {
-    static const json nothing;
+    static const Json nothing;
     const std::string place = object.place.empty() ? name : object.place + "." + name;
-    if (object.value.is_object()) {
-      if (const auto found = object.value.find(name); found != object.value.end())
-        return {*found, place};
-    }
+    if (const Json* found = object.value.find(name)) return {*found, place};
     fail({nothing, place}, "is missing");
     return {nothing, place};
   }
@@ -143,7 +139,7 @@ class Reader {
       fail(list, fmt::format("is no list of at most {} entries", most));
       return entries;
     }
-    for (const json& entry : list.value)
+    for (const Json& entry : list.value)
       entries.push_back({entry, fmt::format("{}[{}]", list.place, entries.size())});
     return entries;
   }
@@ -274,19 +270,16 @@ Result<std::vector<TuningTable>> parse_tuning(std::string_view text, std::string
   };
   if (text.size() > kMostTuningBytes)
     return bad(fmt::format("{} bytes; a table has at most {}", text.size(), kMostTuningBytes));
-  json document;
-  try {
-    document = json::parse(text);
-  } catch (const json::parse_error& failure) {
-    const std::size_t end = std::min(failure.byte, text.size());
-    const auto line =
-        1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
-    return bad(fmt::format("line {} is no JSON; `tutti tune` writes it anew", line));
-  } catch (const json::exception&) {  // A number beyond all bounds.
-    return bad("is no JSON that can be read; `tutti tune` writes it anew");
+  Json::Fault fault;
+  const auto document = Json::parse(text, &fault);
+  if (!document) {
+    if (fault.number) return bad("is no JSON that can be read; `tutti tune` writes it anew");
+    const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(fault.byte, text.size()));
+    return bad(fmt::format("line {} is no JSON; `tutti tune` writes it anew",
+                           1 + std::count(text.begin(), end, '\n')));
   }
   Reader reader(where);
-  auto tables = reader.file(document);
+  auto tables = reader.file(*document);
   if (reader.error) return *std::move(reader.error);
   return tables;
 }

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/cpus.h"
+#include "base/json.h"
 #include "base/output.h"
 #include "comm/state.h"
 #include "plan/names.h"
@@ -50,21 +50,21 @@ std::string title(const Question& question, const planner::PlannerInputs& inputs
 
 std::string to_json(const Question& question, const planner::PlannerInputs& inputs,
                     const planner::CallExplanation& explanation) {
-  nlohmann::ordered_json json{{"collective", std::string(to_string(question.what.collective))},
-                              {"machine", where(inputs)},
-                              {"ranks", question.ranks},
-                              {"usable_cpus", inputs.usable_cpus},
-                              {"bytes", question.bytes},
-                              {"type", std::string(to_string(question.what.type))},
-                              {"mapped", question.shown.mapped},
-                              {"bound_us", explanation.bound_us},
-                              {"bound", explanation.bound_words}};
-  auto& ways = json["candidates"] = nlohmann::ordered_json::array();
+  Json json{{"collective", std::string(to_string(question.what.collective))},
+            {"machine", where(inputs)},
+            {"ranks", question.ranks},
+            {"usable_cpus", inputs.usable_cpus},
+            {"bytes", question.bytes},
+            {"type", std::string(to_string(question.what.type))},
+            {"mapped", question.shown.mapped},
+            {"bound_us", explanation.bound_us},
+            {"bound", explanation.bound_words}};
+  auto& ways = json["candidates"] = Json::array();
   for (const planner::ExplainedWay& way : explanation.ways) {
     const planner::Candidate& candidate = way.candidate;
-    nlohmann::ordered_json entry{{"algorithm", std::string(candidate.name())},
-                                 {"lanes", candidate.lanes},
-                                 {"refused", !candidate.refused.empty()}};
+    Json entry{{"algorithm", std::string(candidate.name())},
+               {"lanes", candidate.lanes},
+               {"refused", !candidate.refused.empty()}};
     if (candidate.refused.empty()) entry["evidence"] = std::string(to_string(candidate.evidence));
     if (candidate.microseconds > 0) entry["us"] = candidate.microseconds;
     if (!way.why.empty()) entry["why"] = way.why;
@@ -74,7 +74,7 @@ std::string to_json(const Question& question, const planner::PlannerInputs& inpu
   if (!explanation.links_from.empty()) json["links_from"] = explanation.links_from;
   if (!explanation.weights_words.empty()) json["weights"] = explanation.weights_words;
   json["to_be_faster"] = explanation.to_be_faster;
-  return json.dump(2) + "\n";
+  return json.text({.indent = 2}) + "\n";
 }
 
 Status draw(const Question& question, const planner::Request& request,

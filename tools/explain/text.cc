@@ -1,8 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/shown_time.h"
 #include "tools/explain/explain.h"
 #include "tools/simulate/simulate.h"
@@ -95,18 +94,18 @@ std::string to_text(const Explained& explained) {
 
 std::string to_json(const Explained& explained) {
   const Explanation& all = explained.explanation;
-  nlohmann::ordered_json json{{"collective", std::string(to_string(explained.collective))},
-                              {"machine", explained.machine},
-                              {"ranks", explained.ranks},
-                              {"bytes", explained.bytes},
-                              {"type", std::string(to_string(explained.type))},
-                              {"contract", explained.contract}};
+  Json json{{"collective", std::string(to_string(explained.collective))},
+            {"machine", explained.machine},
+            {"ranks", explained.ranks},
+            {"bytes", explained.bytes},
+            {"type", std::string(to_string(explained.type))},
+            {"contract", explained.contract}};
   if (all.bound_us > 0) json["bound_us"] = all.bound_us;
   json["bound"] = all.bound_words;
-  auto& candidates = json["candidates"] = nlohmann::ordered_json::array();
+  auto& candidates = json["candidates"] = Json::array();
   for (const Contender& contender : all.contenders) {
-    nlohmann::ordered_json entry{{"algorithm", std::string(contender.algorithm->name)},
-                                 {"refused", contender.refused}};
+    Json entry{{"algorithm", std::string(contender.algorithm->name)},
+               {"refused", contender.refused}};
     if (contender.sample) {
       const Sample& sample = *contender.sample;
       entry["protocol"] = std::string(sample.protocol->name);
@@ -120,7 +119,7 @@ std::string to_json(const Explained& explained) {
       entry["start_us"] = sample.protocol->base_us;
       entry["latency_us"] = sample.latency_us;
       entry["messages"] = sample.messages;
-      auto& busy = entry["busy"] = nlohmann::ordered_json::array();
+      auto& busy = entry["busy"] = Json::array();
       for (const planner::Busy& resource : sample.busy)
         busy.push_back(
             {{"kind", std::string(resource.kind)}, {"name", resource.name}, {"us", resource.us}});
@@ -132,7 +131,7 @@ std::string to_json(const Explained& explained) {
   if (!all.assumed.empty()) json["assumed"] = all.assumed;
   json["spent_on"] = all.consists_of;
   json["to_be_faster"] = all.to_be_faster;
-  return json.dump(2) + "\n";
+  return json.text({.indent = 2}) + "\n";
 }
 
 }  // namespace tutti::tools

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/shown_time.h"
 #include "perf/sweep/svg.h"
 #include "tools/report/parts.h"
@@ -13,7 +12,6 @@
 namespace tutti::tools {
 namespace {
 
-using nlohmann::ordered_json;
 using perf::escaped;
 using topology::Adjacency;
 using topology::Graph;
@@ -33,12 +31,12 @@ std::string gigabytes(double rate) {
   return rate > 0 ? rate_text(rate) + " GB/s" : std::string("not known");
 }
 
-ordered_json json_of(const Graph& graph, const Path& path) {
-  ordered_json out{{"type", name_of(graph, path)},
-                   {"meaning", meaning_of(graph, path)},
-                   {"rate", gigabytes(path.gigabytes_per_second)},
-                   {"nodes", {graph[path.from].name}},
-                   {"links", ordered_json::array()}};
+Json json_of(const Graph& graph, const Path& path) {
+  Json out{{"type", name_of(graph, path)},
+           {"meaning", meaning_of(graph, path)},
+           {"rate", gigabytes(path.gigabytes_per_second)},
+           {"nodes", Json::array({graph[path.from].name})},
+           {"links", Json::array()}};
   for (std::size_t i = 0; i < path.edges.size(); ++i) {
     const Adjacency::Edge& edge = path.edges[i];
     const auto& rate = bandwidth(graph, edge);
@@ -52,11 +50,11 @@ ordered_json json_of(const Graph& graph, const Path& path) {
 }
 
 /// From each end to each other one: a link may be narrower one way than the other.
-ordered_json paths_of(const Graph& graph) {
+Json paths_of(const Graph& graph) {
   std::vector<NodeId> ends = endpoints(graph);
   if (ends.size() > kMostEnds) ends.resize(kMostEnds);
   const Adjacency adjacency(graph);
-  auto all = ordered_json::object();
+  auto all = Json::object();
   for (const NodeId from : ends) {
     for (const Path& path : topology::best_paths(graph, adjacency, from, ends)) {
       if (!path.edges.empty()) all[graph[from].name][graph[path.to].name] = json_of(graph, path);
@@ -66,8 +64,8 @@ ordered_json paths_of(const Graph& graph) {
 }
 
 /// For a script element: no end of it can be inside.
-std::string as_data(const ordered_json& json) {
-  std::string text = json.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
+std::string as_data(const Json& json) {
+  std::string text = json.text({.ascii = true});
   for (std::size_t at = 0; (at = text.find('<', at)) != std::string::npos;)
     text.replace(at, 1, "\\u003c");
   return text;
@@ -164,7 +162,7 @@ std::string sweeps_of(const Page& page) {
 
 std::string to_html(const Page& page, const Graph& graph) {
   const auto hosts = static_cast<int>(graph.all(topology::NodeKind::kHost).size());
-  const ordered_json data{{"hosts", hosts}, {"paths", paths_of(graph)}};
+  const Json data{{"hosts", hosts}, {"paths", paths_of(graph)}};
   std::string out = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       // Nothing is loaded from anywhere but its server, and the browser sees to that.

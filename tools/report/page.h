@@ -2,7 +2,6 @@
 // network and no other file. The picture's words and paths lie in it as JSON, which page.js reads;
 // all other text is escaped.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>

@@ -8,9 +8,10 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <sstream>
 
+#include "base/json.h"
 #include "perf/sweep/svg.h"
 #include "tools/progress.h"
 #include "tools/report/live.h"
@@ -22,8 +23,6 @@
 
 namespace tutti::tools {
 namespace {
-
-using nlohmann::json;
 
 struct Report {
   GraphSource source;
@@ -51,7 +50,7 @@ std::string reason(const Said& said) {
   return colon == std::string::npos ? line : line.substr(colon + 2);
 }
 
-json parsed(const Said& said) { return json::parse(said.output, nullptr, false); }
+Json parsed(const Said& said) { return Json::parse(said.output).value_or(nullptr); }
 
 std::string title_of(const GraphSource& source) {
   if (!source.model.empty()) return source.model;
@@ -63,10 +62,10 @@ std::string title_of(const GraphSource& source) {
 
 Result<topology::Findings> findings_of(const Report& options) {
   TUTTI_TRY(const Said said, said_by(with_source({"topo", "check", "--json"}, options.source)));
-  const json list = parsed(said);
+  const Json list = parsed(said);
   if (!list.is_array()) return Error{Code::kSystem, "tutti topo check: " + reason(said)};
   topology::Findings findings;
-  for (const json& one : list) {
+  for (const Json& one : list) {
     topology::Finding finding;
     const std::string severity = one.value("severity", "note");
     finding.severity = severity == "error"     ? topology::Severity::kError
@@ -84,12 +83,12 @@ Result<topology::Findings> findings_of(const Report& options) {
 
 Status add_bounds(const Report& options, Page& page) {
   TUTTI_TRY(const Said said, said_by(with_source({"topo", "bound", "--json"}, options.source)));
-  const json list = parsed(said);
+  const Json list = parsed(said);
   if (!list.is_array()) {
     page.no_bounds = "There is none: " + reason(said);
     return ok();
   }
-  for (const json& one : list)
+  for (const Json& one : list)
     page.bounds.push_back({one.value("collective", ""), one.value("cut", ""),
                            one.value("algbw", 0.0), one.value("busbw", 0.0),
                            one.value("exact", false)});
@@ -107,12 +106,12 @@ Status add_choices(const Report& options, Page& page) {
     std::vector<std::string> words = question(options, bytes);
     words.emplace_back("--json");
     TUTTI_TRY(const Said said, said_by(words));
-    const json answer = parsed(said);
+    const Json answer = parsed(said);
     if (!answer.is_object() || !answer.contains("candidates") || answer["candidates"].empty()) {
       page.no_choices = "There are none: " + reason(said);
       return ok();
     }
-    const json& first = answer["candidates"][0];
+    const Json& first = answer["candidates"][0];
     std::string way = first.value("algorithm", "");
     if (first.contains("protocol")) way += " over " + first.value("protocol", "");
     if (first.value("lanes", 1) > 1) way += fmt::format(" in {} lanes", first.value("lanes", 1));
@@ -138,15 +137,32 @@ Status add_timeline(const Report& options, Page& page) {
   return said ? ok() : Status(std::move(said.error()));
 }
 
-/// A sweep as `-J` of the perf commands writes it. Throws json::exception where a member has
-/// another type than there.
-Result<Sweep> sweep_of(const json& all, const std::string& path) {
+/// Reads members, and remembers whether one was of another type than its default.
+struct Members {
+  bool odd = false;
+
+  template <class Value>
+  auto operator()(const Json& from, const char* name, Value otherwise) {
+    const Json* found = from.find(name);
+    const Json wanted = otherwise;
+    odd = odd || !from.is_object() ||
+          (found != nullptr &&
+           (found->is_number() != wanted.is_number() || found->is_string() != wanted.is_string() ||
+            found->is_boolean() != wanted.is_boolean()));
+    return from.value(name, otherwise);
+  }
+};
+
+/// A sweep as `-J` of the perf commands writes it.
+Result<Sweep> sweep_of(const Json& all, const std::string& path) {
+  Members read;
   perf::Curve apart{"out of place", {}}, in_place{"in place", {}}, bound{"bound", {}, true};
-  for (const json& line : all["results"]) {
-    const double bytes = line.value("bytes", 0.0), bound_us = line.value("bound_us", 0.0);
+  for (const Json& line : all["results"]) {
+    const double bytes = read(line, "bytes", 0.0), bound_us = read(line, "bound_us", 0.0);
     const auto add = [&](perf::Curve& curve, const char* which) {
-      const json timing = line.value(which, json::object());
-      const double us = timing.value("time_us", 0.0), bus = timing.value("busbw_gbps", 0.0);
+      const Json* timing = line.find(which);
+      if (timing == nullptr) return std::pair{0.0, 0.0};
+      const double us = read(*timing, "time_us", 0.0), bus = read(*timing, "busbw_gbps", 0.0);
       if (bytes > 0 && us > 0) curve.points.push_back({bytes, us, bus});
       return std::pair{us, bus};
     };
@@ -159,22 +175,22 @@ Result<Sweep> sweep_of(const json& all, const std::string& path) {
   if (!in_place.points.empty()) curves.push_back(std::move(in_place));
   if (!bound.points.empty()) curves.push_back(std::move(bound));
   const std::string title =
-      fmt::format("{}, {} ranks, {}", all.value("collective", "?"), all.value("ranks", 0),
-                  all.value("registered", false) ? "buffers that peers can map" : "plain buffers");
-  return Sweep{perf::chart(title, curves, false), path, all.value("command", "")};
+      fmt::format("{}, {} ranks, {}", read(all, "collective", "?"), read(all, "ranks", 0),
+                  read(all, "registered", false) ? "buffers that peers can map" : "plain buffers");
+  const std::string command = read(all, "command", "");
+  if (read.odd)
+    return invalid("--sweep {}: its results are not such as all_reduce_perf -J FILE writes", path);
+  return Sweep{perf::chart(title, curves, false), path, command};
 }
 
 Result<Sweep> read_sweep(const std::string& path) {
   std::ifstream file(path);
   if (!file) return invalid("--sweep {}: it can't be read", path);
-  const json all = json::parse(file, nullptr, false);
-  if (!all.is_object() || !all.contains("results") || !all["results"].is_array())
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Json all = Json::parse(text).value_or(nullptr);
+  if (!all["results"].is_array())
     return invalid("--sweep {}: no results are in it; all_reduce_perf -J FILE writes some", path);
-  try {
-    return sweep_of(all, path);
-  } catch (const json::exception&) {
-    return invalid("--sweep {}: its results are not such as all_reduce_perf -J FILE writes", path);
-  }
+  return sweep_of(all, path);
 }
 
 /// What the machine is, without what runs on it.
@@ -220,11 +236,11 @@ std::string status_now(const std::vector<std::string>& only) {
   const Found found = find_tracks("/proc");
   std::vector<CommStatus> comms = find_waiting(found);
   keep_wanted(comms, only);
-  nlohmann::ordered_json all{{"at_ns", found.now.ns}, {"communicators", json::array()}};
+  Json all{{"at_ns", found.now.ns}, {"communicators", Json::array()}};
   for (const CommStatus& comm : comms)
     all["communicators"].push_back(to_json(comm, found.now.ns, false));
   // Names of programs and jobs may be anything.
-  return all.dump(-1, ' ', true, json::error_handler_t::replace);
+  return all.text({.ascii = true});
 }
 
 Result<int> serve(const Report& options) {

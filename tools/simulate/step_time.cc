@@ -21,8 +21,7 @@
 #include <memory>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "perf/command_line/command_line.h"
 #include "tools/command.h"
 #include "tools/progress.h"
@@ -220,7 +219,7 @@ std::string text(const StepRow& row, const Options& options) {
       digits(row.step_us / 1e3, 4));
 }
 
-nlohmann::ordered_json json(const StepRow& row) {
+Json json(const StepRow& row) {
   return {{"ranks", row.ranks},           {"model", row.model->name},
           {"strategy", row.strategy},     {"held_bytes", row.held_bytes},
           {"sent_bytes", row.sent_bytes}, {"calls_us", row.calls_us},
@@ -239,7 +238,7 @@ Result<int> run(const Options& options) {
   for (const std::string& name : options.models) {
     TUTTI_TRY(models.emplace_back(), model_named(name));
   }
-  auto all = nlohmann::ordered_json::array();
+  auto all = Json::array();
   const std::size_t rows = options.ranks.size() * models.size() * std::size(kStrategies);
   std::size_t done = 0;
   for (const int ranks : options.ranks) {
@@ -263,7 +262,7 @@ Result<int> run(const Options& options) {
     }
   }
   if (options.json)
-    say("{}\n", all.dump(1));
+    say("{}\n", all.text({.indent = 1}));
   else
     say("\nms at {:g}: the bytes sent by a rank at {:g} GB/s. !: more than {:g} GB. Hierarchical "
         "needs several hosts.\n",

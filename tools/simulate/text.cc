@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/shown_time.h"
 #include "tools/simulate/simulate.h"
 #include "tools/topo/topo.h"
@@ -108,15 +107,15 @@ std::string table_footer(const SimulatedCurve& curve) {
 }
 
 std::string to_json(const SimulatedCurve& curve) {
-  nlohmann::ordered_json json{{"collective", std::string(to_string(curve.collective))},
-                              {"machine", curve.machine},
-                              {"notes", curve.notes}};
-  auto& rows = json["rows"] = nlohmann::ordered_json::array();
+  Json json{{"collective", std::string(to_string(curve.collective))},
+            {"machine", curve.machine},
+            {"notes", curve.notes}};
+  auto& rows = json["rows"] = Json::array();
   for (const SimulatedRow& row : curve.rows) {
-    nlohmann::ordered_json entry{{"ranks", row.ranks}, {"bytes", row.bytes}};
+    Json entry{{"ranks", row.ranks}, {"bytes", row.bytes}};
     if (row.bound_us > 0) entry["bound_us"] = row.bound_us;
     entry["best"] = curve.algorithms.size() > row.best ? curve.algorithms[row.best] : "";
-    auto& samples = entry["algorithms"] = nlohmann::ordered_json::array();
+    auto& samples = entry["algorithms"] = Json::array();
     for (const auto& sample : row.samples) {
       if (!sample) continue;
       samples.push_back({{"algorithm", std::string(sample->algorithm->name)},
@@ -130,7 +129,7 @@ std::string to_json(const SimulatedCurve& curve) {
     }
     rows.push_back(std::move(entry));
   }
-  return json.dump(2) + "\n";
+  return json.text({.indent = 2}) + "\n";
 }
 
 std::string to_csv(const SimulatedCurve& curve) {

@@ -2,21 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/json.h"
 #include "exec/flight/json.h"
 
 namespace tutti::tools {
-
-using nlohmann::ordered_json;
 
 namespace {
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 /// Since the communicator was made. A reader that looks twice has the rates between.
-ordered_json totals_json(const exec::flight::SeenTotals& totals) {
+Json totals_json(const exec::flight::SeenTotals& totals) {
   const auto sum = [](const auto& all) {
     return std::accumulate(all.begin(), all.end(), std::uint64_t{0});
   };
@@ -48,20 +46,20 @@ std::string state_text(const RankStatus& rank, std::int64_t now_ns) {
          (failed && state.awaited >= 0 ? fmt::format(", waited for {}", state.awaited) : "");
 }
 
-ordered_json to_json(const CommStatus& comm, std::int64_t now_ns, bool calls) {
+Json to_json(const CommStatus& comm, std::int64_t now_ns, bool calls) {
   const exec::flight::SeenTrack& track = comm.any().track;
-  ordered_json json{
+  Json json{
       {"communicator", fmt::format("{:016x}{:016x}", track.communicator[0], track.communicator[1])},
       {"job", track.job},
       {"host", track.host},
       {"transport", track.transport},
       {"ranks", comm.ranks},
-      {"here", ordered_json::array()}};
+      {"here", Json::array()}};
   for (const auto& [number, rank] : comm.by_rank) {
-    ordered_json one{{"rank", number},
-                     {"pid", rank.found->pid},
-                     {"program", rank.found->program},
-                     {"stopped", rank.found->stopped}};
+    Json one{{"rank", number},
+             {"pid", rank.found->pid},
+             {"program", rank.found->program},
+             {"stopped", rank.found->stopped}};
     one["call"] = rank.last_call == nullptr ? 0 : rank.last_call->call;
     one["what"] = last_text(rank);
     one["state"] = state_text(rank, now_ns);

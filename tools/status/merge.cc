@@ -1,25 +1,25 @@
 #include "tools/status/merge.h"
 
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "exec/flight/json.h"
 
 namespace tutti::tools {
 namespace {
 
 namespace flight = exec::flight;
-using nlohmann::ordered_json;
 
-Result<ordered_json> read_json(const std::string& path) {
+Result<Json> read_json(const std::string& path) {
   std::ifstream file(path);
   if (!file) return Error{Code::kInvalidArgument, fmt::format("{}: it can't be read", path)};
-  auto json = ordered_json::parse(file, nullptr, false);
-  if (json.is_discarded())
-    return Error{Code::kInvalidArgument, fmt::format("{}: it is no JSON", path)};
-  return json;
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  auto json = Json::parse(text);
+  if (!json) return Error{Code::kInvalidArgument, fmt::format("{}: it is no JSON", path)};
+  return *std::move(json);
 }
 
 /// All times of a track, so much later.
@@ -47,20 +47,15 @@ void add(Found& found, FoundTrack one) {
 }
 
 Status add_json(Found& found, const std::string& path) {
-  TUTTI_TRY(ordered_json json, read_json(path));
-  if (json.is_object()) json = ordered_json::array({json});  // A rank's, after an error.
-  for (const ordered_json& one : json) {
+  TUTTI_TRY(Json json, read_json(path));
+  if (json.is_object()) json = Json::array({json});  // A rank's, after an error.
+  for (const Json& one : json) {
     auto track = flight::track_of(one);
     if (!track)
       return Error{Code::kInvalidArgument, fmt::format("{}: {}", path, track.error().what)};
-    const auto program = one.find("program");
-    const auto stopped = one.find("stopped");
     const auto pid = static_cast<int>(track->pid & 0x7fffffff);
-    add(found, {*std::move(track), pid,
-                program != one.end() && program->is_string()
-                    ? flight::printable(program->get<std::string>())
-                    : "",
-                stopped != one.end() && stopped->is_boolean() && stopped->get<bool>()});
+    add(found, {*std::move(track), pid, flight::printable(one.value("program", "")),
+                one.value("stopped", false)});
   }
   return ok();
 }
@@ -68,18 +63,18 @@ Status add_json(Found& found, const std::string& path) {
 }  // namespace
 
 std::string save(const std::vector<CommStatus>& comms) {
-  auto all = ordered_json::array();
+  auto all = Json::array();
   for (const CommStatus& comm : comms) {
     for (const auto& [rank, status] : comm.by_rank) {
       const FoundTrack& one = *status.found;
-      ordered_json json = to_json(one.track);
+      Json json = to_json(one.track);
       json["program"] = one.program;
       json["stopped"] = one.stopped;
       json["pid"] = one.pid;
       all.push_back(std::move(json));
     }
   }
-  return all.dump(1) + "\n";
+  return all.text({.indent = 1}) + "\n";
 }
 
 Result<Found> merge(const std::vector<std::string>& files) {

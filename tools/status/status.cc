@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/json.h"
 #include "tools/command.h"
 #include "tools/status/json.h"
 #include "tools/status/merge.h"
@@ -22,8 +22,6 @@ namespace tutti::tools {
 namespace {
 
 using exec::flight::Seen;
-using nlohmann::ordered_json;
-
 struct StatusOptions {
   std::vector<std::string> only;  // Process ids and names of jobs; empty: all.
   double stuck_s = 10;
@@ -157,7 +155,7 @@ Result<int> show(const StatusOptions& options) {
   std::vector<CommStatus> comms = find_waiting(found);
   keep_wanted(comms, options.only);
   std::string text;
-  auto json = ordered_json::array();
+  auto json = Json::array();
   bool stuck = false;
   for (const CommStatus& comm : comms) {
     stuck = stuck || (comm.blocker >= 0 && seconds(comm.waited_ns) > options.stuck_s);
@@ -166,7 +164,7 @@ Result<int> show(const StatusOptions& options) {
     else
       text += (text.empty() ? "" : "\n") + comm_text(comm, found.now.ns, options.calls);
   }
-  if (options.json) text = json.dump(2) + "\n";
+  if (options.json) text = json.text({.indent = 2}) + "\n";
   TUTTI_RETURN_IF_ERROR(write_files(options, found, comms));
   // What goes to standard output goes there alone.
   if (options.metrics == "-" || options.save == "-" || options.trace == "-") return stuck ? 1 : 0;

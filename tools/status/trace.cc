@@ -1,13 +1,12 @@
 #include "tools/status/trace.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "exec/flight/trace.h"
 
 namespace tutti::tools {
 
 std::string trace_of(const std::vector<CommStatus>& comms, std::int64_t now_ns) {
-  auto all = nlohmann::ordered_json::array();
+  auto all = Json::array();
   const auto add = [&all](exec::flight::Events events) {
     for (auto& event : events) all.push_back(std::move(event));
   };
@@ -20,8 +19,7 @@ std::string trace_of(const std::vector<CommStatus>& comms, std::int64_t now_ns) 
     add(exec::flight::arrows_between(events));
     add(std::move(events));
   }
-  return nlohmann::ordered_json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(all)}}.dump() +
-         "\n";
+  return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(all)}}.text() + "\n";
 }
 
 }  // namespace tutti::tools

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "tools/topo/topo.h"
 #include "topology/bounds/bound.h"
 #include "topology/graph/words.h"
@@ -66,7 +66,7 @@ Result<int> bound(const BoundOptions& options) {
   TUTTI_TRY(const auto machine, load(options.source));
   const topology::Graph& graph = machine.graph;
   TUTTI_TRY(const auto ranks, find_ranks(graph, options.nodes));
-  auto json = nlohmann::ordered_json::array();
+  auto json = Json::array();
   std::string text =
       fmt::format("{} ranks on {}; GB/s at most, for large messages\n\n", ranks.size(),
                   graph.all(topology::NodeKind::kGpu).empty() ? "NUMA nodes" : "GPUs");
@@ -94,7 +94,7 @@ Result<int> bound(const BoundOptions& options) {
       "reached.\n";
   for (const topology::Finding& finding : unknown)
     text += wrapped(fmt::format("{}: {}", finding.what, finding.remedy), 2);
-  say("{}", options.json ? json.dump(2) + "\n" : text);
+  say("{}", options.json ? json.text({.indent = 2}) + "\n" : text);
   return 0;
 }
 

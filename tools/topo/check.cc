@@ -2,8 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "perf/command_line/command_line.h"
 #include "tools/topo/topo.h"
 #include "tools/words.h"
@@ -24,7 +23,7 @@ std::string coloured(Severity severity) {
   return fmt::format("\x1b[{}m{}\x1b[0m", colour, to_string(severity));
 }
 
-nlohmann::ordered_json to_json(const Finding& finding) {
+Json to_json(const Finding& finding) {
   return {{"severity", to_string(finding.severity)},
           {"code", finding.code},
           {"where", finding.where},
@@ -36,9 +35,9 @@ nlohmann::ordered_json to_json(const Finding& finding) {
 
 int report(const Findings& findings, bool json, const char* nothing) {
   if (json) {
-    auto list = nlohmann::ordered_json::array();
+    auto list = Json::array();
     for (const Finding& finding : findings) list.push_back(to_json(finding));
-    say("{}\n", list.dump(2));
+    say("{}\n", list.text({.indent = 2}));
     return topology::exit_code(findings);
   }
   int count[3] = {};

@@ -1,8 +1,7 @@
 // tutti topo choices: what communicators of devices choose on machines, beside the fastest there.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "perf/command_line/command_line.h"
 #include "tools/progress.h"
 #include "tools/simulate/options.h"
@@ -38,7 +37,7 @@ std::string row_of(const std::string& machine, const DeviceChoice& choice) {
                      fmt::format("{:.2f}", choice.ratio()));
 }
 
-nlohmann::ordered_json json_of(const TimedChoice& choice) {
+Json json_of(const TimedChoice& choice) {
   return {{"algorithm", std::string(choice.algorithm)},
           {"eager", choice.eager},
           {"slots", cuda::to_string(choice.format)},
@@ -47,7 +46,7 @@ nlohmann::ordered_json json_of(const TimedChoice& choice) {
           {"us", choice.us}};
 }
 
-nlohmann::ordered_json json_of(const std::string& machine, const DeviceChoice& choice) {
+Json json_of(const std::string& machine, const DeviceChoice& choice) {
   return {{"machine", machine},
           {"bytes", choice.bytes},
           {"chosen", json_of(choice.chosen)},
@@ -82,10 +81,9 @@ class Report {
 
   /// The worst ratio; 0: no machine was compared.
   double finish() const {
-    const nlohmann::ordered_json all{
-        {"rows", rows_}, {"not_compared", left_out_}, {"worst_ratio", worst_}};
+    const Json all{{"rows", rows_}, {"not_compared", left_out_}, {"worst_ratio", worst_}};
     if (json_)
-      say("{}\n", all.dump(2));
+      say("{}\n", all.text({.indent = 2}));
     else if (worst_ > 0)
       say("\n{}worst ratio: {:.2f} ({})\n", notes_, worst_, where_);
     else
@@ -95,7 +93,7 @@ class Report {
 
  private:
   const bool json_;
-  nlohmann::ordered_json rows_ = nlohmann::ordered_json::array(), left_out_ = rows_;
+  Json rows_ = Json::array(), left_out_ = rows_;
   std::string notes_, where_;
   double worst_ = 0;
 };

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "tools/topo/topo.h"
 #include "topology/embedding/embed.h"
 
@@ -70,10 +70,10 @@ void print_table(const topology::Graph& graph, const topology::Embedding& embedd
 }
 
 // By root, by endpoint: the place in the order from which it gets the root's block; the root: -1.
-nlohmann::ordered_json parents_json(const topology::Lane& lane) {
-  auto roots = nlohmann::ordered_json::array();
+Json parents_json(const topology::Lane& lane) {
+  auto roots = Json::array();
   for (std::size_t root = 0; root < lane.order.size(); ++root) {
-    auto parents = nlohmann::ordered_json::array();
+    auto parents = Json::array();
     for (std::size_t place = 0; place < lane.order.size(); ++place)
       parents.push_back(place == root ? -1 : static_cast<int>(lane.source(root, place).from));
     roots.push_back(std::move(parents));
@@ -82,26 +82,26 @@ nlohmann::ordered_json parents_json(const topology::Lane& lane) {
 }
 
 void print_json(const topology::Graph& graph, const topology::Embedding& embedding) {
-  nlohmann::ordered_json json{{"algbw", embedding.gigabytes_per_second},
-                              {"method", embedding.method},
-                              {"bound", embedding.bound.gigabytes_per_second()},
-                              {"share", embedding.share},
-                              {"bound_of_kinds", embedding.bound_of_kinds.gigabytes_per_second()},
-                              {"share_of_kinds", embedding.share_of_kinds},
-                              {"rings", embedding.rings},
-                              {"report", embedding.report}};
-  auto& lanes = json["lanes"] = nlohmann::ordered_json::array();
+  Json json{{"algbw", embedding.gigabytes_per_second},
+            {"method", embedding.method},
+            {"bound", embedding.bound.gigabytes_per_second()},
+            {"share", embedding.share},
+            {"bound_of_kinds", embedding.bound_of_kinds.gigabytes_per_second()},
+            {"share_of_kinds", embedding.share_of_kinds},
+            {"rings", embedding.rings},
+            {"report", embedding.report}};
+  auto& lanes = json["lanes"] = Json::array();
   for (const topology::Lane& lane : embedding.lanes) {
-    auto order = nlohmann::ordered_json::array();
+    auto order = Json::array();
     for (const topology::NodeId node : lane.order) order.push_back(graph[node].name);
-    nlohmann::ordered_json entry{{"kind", lane.is_ring() ? "ring" : "trees"},
-                                 {"gbps", lane.gigabytes_per_second},
-                                 {"depth", lane.depth()},
-                                 {"order", std::move(order)}};
+    Json entry{{"kind", lane.is_ring() ? "ring" : "trees"},
+               {"gbps", lane.gigabytes_per_second},
+               {"depth", lane.depth()},
+               {"order", std::move(order)}};
     if (!lane.is_ring()) entry["parents"] = parents_json(lane);
     lanes.push_back(std::move(entry));
   }
-  say("{}\n", json.dump(2));
+  say("{}\n", json.text({.indent = 2}));
 }
 
 Result<int> embed(const EmbedCommand& options) {

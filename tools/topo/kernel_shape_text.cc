@@ -5,8 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "planner/kernel_shape.h"
 #include "tools/topo/topo.h"
 
@@ -50,7 +49,7 @@ std::string_view to_string(Evidence kind) {
 }  // namespace
 
 void print_kernel_shape(bool json) {
-  auto rows = nlohmann::ordered_json::array();
+  auto rows = Json::array();
   for (const Figure& one : kFigures) {
     const std::string_view kind = to_string(one.kind);
     rows.push_back({{"name", one.name},
@@ -65,7 +64,7 @@ void print_kernel_shape(bool json) {
                       4));
     say("{}", wrapped(fmt::format("    {}: {}", kind, one.evidence), 4));
   }
-  if (json) say("{}\n", rows.dump(2));
+  if (json) say("{}\n", rows.text({.indent = 2}));
 }
 
 }  // namespace tutti::tools

@@ -5,8 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "cuda/comm/graph_costs.h"
 #include "kernels/cuda/messages.h"
 #include "perf/command_line/command_line.h"
@@ -204,16 +203,15 @@ std::string row_text(const Prediction& row) {
                      row.multicast_us ? ratio(row, *row.multicast_us) : "-");
 }
 
-nlohmann::ordered_json row_json(const std::string& machine, const std::string& collective,
-                                const Prediction& row) {
-  nlohmann::ordered_json entry{{"machine", machine},
-                               {"collective", collective},
-                               {"bytes", row.bytes},
-                               {"nccl_us", row.nccl.us},
-                               {"nccl_from", std::string(row.nccl.source)},
-                               {"plain_us", row.plain.us},
-                               {"plain", std::string(row.plain.algorithm)},
-                               {"plain_slots", cuda::to_string(row.plain.format)}};
+Json row_json(const std::string& machine, const std::string& collective, const Prediction& row) {
+  Json entry{{"machine", machine},
+             {"collective", collective},
+             {"bytes", row.bytes},
+             {"nccl_us", row.nccl.us},
+             {"nccl_from", std::string(row.nccl.source)},
+             {"plain_us", row.plain.us},
+             {"plain", std::string(row.plain.algorithm)},
+             {"plain_slots", cuda::to_string(row.plain.format)}};
   if (row.registered) {
     entry["mapped_us"] = row.registered->us;
     entry["mapped"] = std::string(row.registered->algorithm);
@@ -243,7 +241,7 @@ Result<int> predict(Predict options) {
   if (options.collectives.empty())
     options.collectives = {"all_reduce", "reduce_scatter", "all_gather",
                            "broadcast",  "all_to_all",     std::string(kMessages)};
-  auto rows = nlohmann::ordered_json::array();
+  auto rows = Json::array();
   for (const std::string& name : options.machines) {
     TUTTI_TRY(const auto machine, machine_of(name, options));
     for (const std::string& word : options.collectives) {
@@ -258,7 +256,7 @@ Result<int> predict(Predict options) {
       say("\n");
     }
   }
-  if (options.json) say("{}\n", rows.dump(2));
+  if (options.json) say("{}\n", rows.text({.indent = 2}));
   return 0;
 }
 

@@ -1,9 +1,8 @@
 #include "exec/flight/dump.h"
 
-#include <nlohmann/json.hpp>
-
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/output.h"
 #include "base/wall.h"
@@ -13,11 +12,9 @@
 namespace tutti::exec::flight {
 namespace {
 
-using nlohmann::ordered_json;
-
 /// The latest calls of a rank, by the record that all ranks of a communicator share.
-ordered_json calls_of(const CallRecord& record) {
-  auto calls = ordered_json::array();
+Json calls_of(const CallRecord& record) {
+  auto calls = Json::array();
   // acquire: pairs with the release in note.
   const std::uint64_t latest = record.number.load(std::memory_order_acquire);
   for (std::uint64_t number = latest > kCalls ? latest - kCalls + 1 : 1; number <= latest;
@@ -32,12 +29,12 @@ Status write(const Recorder& recorder, const Region& region) {
   const Error error = region.abort_error();
   const auto track = read_own(recorder);
   if (!track) return Error{Code::kInternal, "flight record: it can't be read"};
-  ordered_json json{{"error", error.what},
-                    {"code", to_string(error.code)},
-                    {"reported_by", error.rank.value},
-                    {"blamed", error.peer.value}};
+  Json json{{"error", error.what},
+            {"code", to_string(error.code)},
+            {"reported_by", error.rank.value},
+            {"blamed", error.peer.value}};
   json.update(to_json(*track));
-  json["peers"] = ordered_json::array();
+  json["peers"] = Json::array();
   for (int rank = 0; rank < track->ranks; ++rank) {
     if (rank == track->rank) continue;
     json["peers"].push_back({{"rank", rank}, {"calls", calls_of(region.record(rank))}});
@@ -45,8 +42,7 @@ Status write(const Recorder& recorder, const Region& region) {
   const std::string path =
       fmt::format("{}/flight-{:016x}-rank{}.json", recorder.folder(),
                   track->communicator[0] ^ track->communicator[1], track->rank);
-  TUTTI_RETURN_IF_ERROR(
-      write_file(path, json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n"));
+  TUTTI_RETURN_IF_ERROR(write_file(path, json.text({.indent = 1}) + "\n"));
   log::warn(log::Part::kCalls, "rank {}: its latest calls are in {}", track->rank, path);
   return ok();
 }

@@ -1,40 +1,38 @@
 #include "exec/flight/json.h"
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "exec/calls/call.h"
 
 namespace tutti::exec::flight {
 namespace {
 
-using nlohmann::ordered_json;
-
 /// 0 where there is no number.
 template <class Number>
-Number number_in(const ordered_json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_number_integer() ? found->get<Number>() : Number{0};
+Number number_in(const Json& json, const char* key) {
+  const Json* found = json.find(key);
+  return found != nullptr && found->is_number_integer() ? found->get<Number>() : Number{0};
 }
 
-std::string text_in(const ordered_json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? printable(found->get<std::string>()) : "";
+std::string text_in(const Json& json, const char* key) {
+  const Json* found = json.find(key);
+  return found != nullptr && found->is_string() ? printable(found->get<std::string>()) : "";
 }
 
 /// Programs that read JSON may have no whole numbers of 64 bits.
 std::string hex(std::uint64_t word) { return fmt::format("{:016x}", word); }
 
-std::uint64_t hex_in(const ordered_json& json, const char* key) {
+std::uint64_t hex_in(const Json& json, const char* key) {
   const std::string text = text_in(json, key);
   std::uint64_t word = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), word, 16);
   return error == std::errc() && end == text.data() + text.size() ? word : 0;
 }
 
-Seen seen_of(const ordered_json& json, int ranks) {
+Seen seen_of(const Json& json, int ranks) {
   Seen seen{.number = number_in<std::uint64_t>(json, "number"),
             .call = number_in<std::uint64_t>(json, "call"),
             .what = hex_in(json, "word"),
@@ -51,13 +49,13 @@ Seen seen_of(const ordered_json& json, int ranks) {
 
 }  // namespace
 
-ordered_json to_json(const Seen& seen) {
-  ordered_json json{{"call", seen.call},
-                    {"what", describe(seen)},
-                    {"state", outcome_name(seen.state)},
-                    {"name", name_of(seen)},
-                    {"type", tutti::to_string(static_cast<DataType>(seen.what >> 40 & 0xff))},
-                    {"count", seen.count}};
+Json to_json(const Seen& seen) {
+  Json json{{"call", seen.call},
+            {"what", describe(seen)},
+            {"state", outcome_name(seen.state)},
+            {"name", name_of(seen)},
+            {"type", tutti::to_string(static_cast<DataType>(seen.what >> 40 & 0xff))},
+            {"count", seen.count}};
   if (seen.message()) json["peer"] = seen.peer();
   if (const auto round = seen.what / kRound % 4; !seen.message() && round != 0)
     json["round"] = round;
@@ -75,32 +73,32 @@ ordered_json to_json(const Seen& seen) {
   return json;
 }
 
-ordered_json to_json(const SeenTrack& track) {
-  ordered_json json{{"job", track.job},
-                    {"host", track.host},
-                    {"pid", track.pid},
-                    {"transport", track.transport},
-                    {"rank", track.rank},
-                    {"ranks", track.ranks},
-                    {"local_ranks", track.local_ranks},
-                    {"devices", track.devices},
-                    {"communicator", {hex(track.communicator[0]), hex(track.communicator[1])}},
-                    {"made_ns", track.made_ns},
-                    {"seen_ns", track.seen_ns},
-                    {"ahead_ns", track.ahead_ns},
-                    {"calls", ordered_json::array()}};
+Json to_json(const SeenTrack& track) {
+  Json json{{"job", track.job},
+            {"host", track.host},
+            {"pid", track.pid},
+            {"transport", track.transport},
+            {"rank", track.rank},
+            {"ranks", track.ranks},
+            {"local_ranks", track.local_ranks},
+            {"devices", track.devices},
+            {"communicator", Json::array({hex(track.communicator[0]), hex(track.communicator[1])})},
+            {"made_ns", track.made_ns},
+            {"seen_ns", track.seen_ns},
+            {"ahead_ns", track.ahead_ns},
+            {"calls", Json::array()}};
   for (const Seen& seen : track.entries) json["calls"].push_back(to_json(seen));
   return json;
 }
 
-Result<SeenTrack> track_of(const ordered_json& json) {
+Result<SeenTrack> track_of(const Json& json) {
   const Error none{Code::kInvalidArgument, "it has no record of a rank's calls"};
   if (!json.is_object() || !json.contains("calls") || !json["calls"].is_array()) return none;
-  const auto ids = json.find("communicator");
-  if (ids == json.end() || !ids->is_array() || ids->size() != 2) return none;
+  const Json* ids = json.find("communicator");
+  if (ids == nullptr || !ids->is_array() || ids->size() != 2) return none;
   SeenTrack track;
   for (std::size_t i = 0; i < 2; ++i) {
-    const ordered_json one{{"id", (*ids)[i]}};
+    const Json one{{"id", (*ids)[i]}};
     track.communicator[i] = hex_in(one, "id");
   }
   track.pid = number_in<std::uint64_t>(json, "pid");
@@ -112,15 +110,14 @@ Result<SeenTrack> track_of(const ordered_json& json) {
   track.rank = static_cast<int>(rank);
   track.local_ranks = static_cast<int>(
       std::clamp<std::int64_t>(number_in<std::int64_t>(json, "local_ranks"), 1, ranks));
-  const auto devices = json.find("devices");
-  track.devices = devices != json.end() && devices->is_boolean() && devices->get<bool>();
+  track.devices = json.value("devices", false);
   track.made_ns = number_in<std::int64_t>(json, "made_ns");
   track.seen_ns = number_in<std::int64_t>(json, "seen_ns");
   track.ahead_ns = number_in<std::int64_t>(json, "ahead_ns");
   track.transport = text_in(json, "transport");
   track.host = text_in(json, "host");
   track.job = text_in(json, "job");
-  for (const ordered_json& call : json["calls"]) {
+  for (const Json& call : json["calls"]) {
     if (call.is_object()) track.entries.push_back(seen_of(call, track.ranks));
   }
   return track;

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "exec/calls/call.h"
 
 namespace tutti::exec::flight {
 namespace {
-
-using nlohmann::ordered_json;
 
 // Threads of messages are numbered from here on, and those of each row of spans from the next
 // multiples.
@@ -26,7 +24,7 @@ std::uint64_t process_of(const SeenTrack& track) {
   return 1 + mix(track.communicator[0] ^ mix(track.communicator[1])) % kPrime;
 }
 
-ordered_json name_of(const char* kind, std::uint64_t process, int thread, const std::string& name) {
+Json name_of(const char* kind, std::uint64_t process, int thread, const std::string& name) {
   return {
       {"ph", "M"}, {"name", kind}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
 }
@@ -65,15 +63,14 @@ const char* path_of(const Seen& seen) {
   return seen.plan.empty() ? "agrees" : "plan";
 }
 
-ordered_json slice(const SeenTrack& track, std::size_t index, std::int64_t now_ns,
-                   std::int64_t shift_ns) {
+Json slice(const SeenTrack& track, std::size_t index, std::int64_t now_ns, std::int64_t shift_ns) {
   const Seen& seen = track.entries[index];
   const std::int64_t end_ns = end_of(track.entries, index, now_ns);
-  ordered_json args{{"call", seen.call},
-                    {"rank", track.rank},
-                    {"bytes", bytes_of(seen)},
-                    {"path", path_of(seen)},
-                    {"state", outcome_name(seen.state)}};
+  Json args{{"call", seen.call},
+            {"rank", track.rank},
+            {"bytes", bytes_of(seen)},
+            {"path", path_of(seen)},
+            {"state", outcome_name(seen.state)}};
   if (!seen.plan.empty()) args["plan"] = seen.plan;
   if (seen.state.awaited >= 0) args["waited_for"] = seen.state.awaited;
   if (seen.end_after_ns != 0) {  // A device's: from its launch.
@@ -96,22 +93,17 @@ struct Slice {
   std::int64_t process = 0, rank = 0;
 };
 
-double number_in(const ordered_json& event, const char* key) {
-  const auto found = event.find(key);
-  return found != event.end() && found->is_number() ? found->get<double>() : 0;
-}
+double number_in(const Json& event, const char* key) { return event.value(key, 0.0); }
 
 /// By number of the call.
 std::map<std::uint64_t, std::vector<Slice>> slices_by_call(const Events& events) {
   std::map<std::uint64_t, std::vector<Slice>> calls;
-  for (const ordered_json& event : events) {
-    if (!event.is_object() || event.value("cat", ordered_json()) != "call" ||
-        event.value("ph", ordered_json()) != "X")
-      continue;
-    const auto args = event.find("args");
-    if (args == event.end() || !args->is_object()) continue;
+  for (const Json& event : events) {
+    if (!event.is_object() || event["cat"] != "call" || event["ph"] != "X") continue;
+    const Json& args = event["args"];
+    if (!args.is_object()) continue;
     const double begin_us = number_in(event, "ts");
-    calls[static_cast<std::uint64_t>(number_in(*args, "call"))].push_back(
+    calls[static_cast<std::uint64_t>(number_in(args, "call"))].push_back(
         {begin_us, begin_us + number_in(event, "dur"),
          static_cast<std::int64_t>(number_in(event, "pid")),
          static_cast<std::int64_t>(number_in(event, "tid"))});
@@ -167,13 +159,13 @@ Events arrows_between(const Events& events) {
       // It ends within the slice: a nanosecond before that is over. Clocks of hosts may differ.
       const double end_us = other.end_us - 0.001;
       if (other.rank == last->rank || end_us < last->begin_us) continue;
-      ordered_json arrow{{"ph", "s"},
-                         {"name", "came last"},
-                         {"cat", "last"},
-                         {"id", fmt::format("{}.{}.{}", last->process, call, other.rank)},
-                         {"pid", last->process},
-                         {"tid", last->rank},
-                         {"ts", last->begin_us}};
+      Json arrow{{"ph", "s"},
+                 {"name", "came last"},
+                 {"cat", "last"},
+                 {"id", fmt::format("{}.{}.{}", last->process, call, other.rank)},
+                 {"pid", last->process},
+                 {"tid", last->rank},
+                 {"ts", last->begin_us}};
       arrows.push_back(arrow);
       arrow["ph"] = "f";
       arrow["bp"] = "e";  // It ends at the slice that encloses it.

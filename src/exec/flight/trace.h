@@ -7,15 +7,15 @@
 // it. All functions are pure.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
+#include "base/json.h"
 #include "exec/flight/reader.h"
 #include "exec/flight/spans.h"
 
 namespace tutti::exec::flight {
 
-using Events = std::vector<nlohmann::ordered_json>;
+using Events = std::vector<Json>;
 
 /// The names of a rank's threads and the calls and messages whose begin is known. `now_ns` ends
 /// what still runs; `shift_ns` is added to each time, which is of monotonic_ns.

@@ -6,20 +6,18 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/wall.h"
 #include "exec/flight/trace.h"
 
 namespace tutti::exec::flight {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr std::string_view kBegin = "[\n", kBetween = ",\n", kEnd = "\n]\n";
 constexpr std::size_t kMostHeadBytes = 512;
@@ -42,7 +40,7 @@ class TraceFile {
  public:
   static Result<TraceFile> open(const std::string& path);
   /// Adds a line, and events that belong to it.
-  Status add(ordered_json head, const Events& events);
+  Status add(Json head, const Events& events);
   /// The events of all ranks of a communicator; empty if any is missing.
   Result<Events> events_if_all(const std::string& communicator, int ranks);
   /// The moment from which its events count, of the clock on which hosts agree.
@@ -58,7 +56,7 @@ class TraceFile {
   Error system_error() const { return error(std::strerror(errno)); }
   Status write(std::uint64_t at, std::string_view text);
   Result<std::string> read(std::uint64_t at, std::size_t most) const;
-  Result<ordered_json> head_at(std::uint64_t at, std::size_t& bytes) const;
+  Result<Json> head_at(std::uint64_t at, std::size_t& bytes) const;
 
   std::string path_;
   Fd fd_;
@@ -96,9 +94,9 @@ Status TraceFile::begin() {
   size_ = earlier ? 0 : static_cast<std::uint64_t>(facts.st_size);
   if (size_ == 0) {
     base_ns_ = began_ns - kLeadNs;
-    const ordered_json head{
+    const Json head{
         {"ph", "M"}, {"name", "tutti_trace"}, {"pid", 0}, {"args", {{"base_ns", base_ns_}}}};
-    const std::string line = head.dump();
+    const std::string line = head.text();
     TUTTI_RETURN_IF_ERROR(write(0, std::string(kBegin) + line + std::string(kEnd)));
     first_ = kBegin.size() + line.size() + kBetween.size();
     return ok();
@@ -140,22 +138,21 @@ Result<std::string> TraceFile::read(std::uint64_t at, std::size_t most) const {
 }
 
 /// A line that says what follows; `bytes`: its own, without what separates it from the next.
-Result<ordered_json> TraceFile::head_at(std::uint64_t at, std::size_t& bytes) const {
+Result<Json> TraceFile::head_at(std::uint64_t at, std::size_t& bytes) const {
   TUTTI_TRY(std::string text, read(at, kMostHeadBytes));
   bytes = text.find('\n');
   if (bytes == std::string::npos) return error("a line is missing");
   if (bytes > 0 && text[bytes - 1] == ',') --bytes;
-  auto head = ordered_json::parse(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes),
-                                  nullptr, false);
-  if (!head.is_object() || !head.contains("args")) return error("a line is not as it was written");
-  return head;
+  auto head = Json::parse(std::string_view(text).substr(0, bytes));
+  if (!head || !head->contains("args")) return error("a line is not as it was written");
+  return *std::move(head);
 }
 
-Status TraceFile::add(ordered_json head, const Events& events) {
+Status TraceFile::add(Json head, const Events& events) {
   std::string text;
-  for (const ordered_json& event : events) text.append(kBetween).append(event.dump());
+  for (const Json& event : events) text.append(kBetween).append(event.text());
   head["args"]["bytes"] = text.size();
-  return write(size_ - kEnd.size(), std::string(kBetween) + head.dump() + text + std::string(kEnd));
+  return write(size_ - kEnd.size(), std::string(kBetween) + head.text() + text + std::string(kEnd));
 }
 
 Result<Events> TraceFile::events_if_all(const std::string& communicator, int ranks) {
@@ -165,8 +162,8 @@ Result<Events> TraceFile::events_if_all(const std::string& communicator, int ran
   std::vector<Part> parts;
   std::size_t head_bytes = 0;
   for (std::uint64_t at = first_; at + kEnd.size() < size_;) {
-    TUTTI_TRY(const ordered_json head, head_at(at, head_bytes));
-    const ordered_json& args = head["args"];
+    TUTTI_TRY(const Json head, head_at(at, head_bytes));
+    const Json& args = head["args"];
     const Part part{at + head_bytes + kBetween.size(), args.value("bytes", std::uint64_t{0})};
     if (part.bytes > size_) return error("a line is not as it was written");
     if (args.value("communicator", "") == communicator) parts.push_back(part);
@@ -176,10 +173,9 @@ Result<Events> TraceFile::events_if_all(const std::string& communicator, int ran
   if (parts.size() != static_cast<std::size_t>(ranks)) return events;
   for (const Part& part : parts) {
     TUTTI_TRY(const std::string text, read(part.at, static_cast<std::size_t>(part.bytes)));
-    auto lines =
-        ordered_json::parse("[" + text.substr(0, text.rfind('}') + 1) + "]", nullptr, false);
-    if (!lines.is_array()) return error("a line is not as it was written");
-    for (ordered_json& line : lines) events.push_back(std::move(line));
+    auto lines = Json::parse("[" + text.substr(0, text.rfind('}') + 1) + "]");
+    if (!lines) return error("a line is not as it was written");
+    for (Json& line : *lines) events.push_back(std::move(line));
   }
   return events;
 }
@@ -196,13 +192,13 @@ Status add(const SeenTrack& track, Rows rows, const std::string& path) {
     for (auto& event : events_of(track, i, rows[i]->read(), shift_ns))
       events.push_back(std::move(event));
   }
-  ordered_json head{{"ph", "M"}, {"name", "tutti_rank"}, {"pid", 0}, {"tid", 0}};
+  Json head{{"ph", "M"}, {"name", "tutti_rank"}, {"pid", 0}, {"tid", 0}};
   head["args"] = {{"communicator", communicator}, {"rank", track.rank}};
   TUTTI_RETURN_IF_ERROR(file.add(head, events));
   TUTTI_TRY(const Events all, file.events_if_all(communicator, track.ranks));
   if (all.empty()) return ok();
   head["name"] = "tutti_arrows";
-  head["args"] = ordered_json::object();
+  head["args"] = Json::object();
   return file.add(head, arrows_between(all));
 }
 

@@ -15,9 +15,9 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "base/fd.h"
+#include "base/json.h"
 #include "topology/graph/count_gpus.h"
 #include "topology/graph/text.h"
 #include "topology/nccl/xml.h"
@@ -26,8 +26,6 @@
 
 namespace tutti::topology {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 constexpr auto kLongest = std::chrono::seconds(10);
@@ -89,20 +87,20 @@ Result<std::string> in_child(const std::function<std::string()>& work, std::stri
 }
 
 std::string said(const Result<Imported>& made) {
-  json text;
+  Json text;
   if (!made) {
     text = {{"code", static_cast<int>(made.error().code)}, {"error", made.error().what}};
   } else {
-    text = {{"graph", print(made->graph)}, {"findings", json::array()}};
+    text = {{"graph", print(made->graph)}, {"findings", Json::array()}};
     for (const Finding& f : made->findings)
-      text["findings"].push_back(
-          {static_cast<int>(f.severity), f.code, f.where, f.what, f.evidence, f.remedy, f.loss});
+      text["findings"].push_back(Json::array(
+          {static_cast<int>(f.severity), f.code, f.where, f.what, f.evidence, f.remedy, f.loss}));
   }
-  return text.dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.text();
 }
 
 Result<Imported> understood(const std::string& text, std::string_view source) {
-  const json made = json::parse(text, nullptr, false);
+  const Json made = Json::parse(text).value_or(nullptr);
   const auto strange = [&] {
     return Error{Code::kInternal, std::string(source) + ": the child said something else", {}, {}};
   };
@@ -112,9 +110,10 @@ Result<Imported> understood(const std::string& text, std::string_view source) {
   if (!made.contains("graph") || !made.contains("findings")) return strange();
   TUTTI_TRY(Graph graph, parse_graph(made.value("graph", ""), source));
   Imported imported{std::move(graph), {}};
-  for (const json& f : made["findings"]) {
-    imported.findings.push_back(
-        {static_cast<Severity>(f[0].get<int>()), f[1], f[2], f[3], f[4], f[5], f[6].get<double>()});
+  for (const Json& f : made["findings"]) {
+    const auto words = [&f](int at) { return f[at].get<std::string>(); };
+    imported.findings.push_back({static_cast<Severity>(f[0].get<int>()), words(1), words(2),
+                                 words(3), words(4), words(5), f[6].get<double>()});
   }
   return imported;
 }

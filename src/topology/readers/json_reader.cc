@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "topology/graph/text.h"
 #include "topology/graph/words.h"
 #include "topology/readers/reader.h"
@@ -15,38 +15,32 @@
 namespace tutti::topology {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 /// An object's text, number, object or list; the default where there is none of that kind.
-std::string text_of(const json& from, const char* key) {
-  const auto at = from.find(key);
-  return at != from.end() && at->is_string() ? at->get<std::string>() : std::string();
+std::string text_of(const Json& from, const char* key) { return from.value(key, ""); }
+double number_of(const Json& from, const char* key, double otherwise) {
+  return from.value(key, otherwise);
 }
-double number_of(const json& from, const char* key, double otherwise) {
-  const auto at = from.find(key);
-  return at != from.end() && at->is_number() ? at->get<double>() : otherwise;
-}
-int whole_of(const json& from, const char* key, int otherwise) {
+int whole_of(const Json& from, const char* key, int otherwise) {
   const double value = number_of(from, key, otherwise);
   return value >= -1e9 && value <= 1e9 ? static_cast<int>(value) : otherwise;
 }
-const json& part_of(const json& from, const char* key) {
-  static const json kNothing = json::object();
-  const auto at = from.find(key);
-  return at != from.end() && at->is_structured() ? *at : kNothing;
+const Json& part_of(const Json& from, const char* key) {
+  static const Json kNothing = Json::object();
+  const Json* at = from.find(key);
+  return at != nullptr && (at->is_object() || at->is_array()) ? *at : kNothing;
 }
 
-Quantity quantity_of(const json& from, const char* key) {
-  const json& part = part_of(from, key);
+Quantity quantity_of(const Json& from, const char* key) {
+  const Json& part = part_of(from, key);
   if (!part.is_object()) return {};
   return {number_of(part, "value", 0),
           parse_origin(text_of(part, "origin")).value_or(Origin::kUnknown)};
 }
 
-PcieRate rate_of(const json& from, const char* key) {
-  const json& part = part_of(from, key);
+PcieRate rate_of(const Json& from, const char* key) {
+  const Json& part = part_of(from, key);
   if (!part.is_object()) return {};
   return {number_of(part, "gigatransfers", 0), whole_of(part, "width", 0)};
 }
@@ -55,15 +49,15 @@ class JsonReader {
  public:
   explicit JsonReader(std::string_view source) : source_(source) {}
 
-  Result<Graph> read(const json& root) {
-    for (const json& node : part_of(root, "nodes")) TUTTI_RETURN_IF_ERROR(add_node(node));
+  Result<Graph> read(const Json& root) {
+    for (const Json& node : part_of(root, "nodes")) TUTTI_RETURN_IF_ERROR(add_node(node));
     for (const auto& [id, host] : hosts_) {
       const auto at = ids_.find(host);
       if (at == ids_.end()) return wrong(graph_[id].name, "its host is no node");
       graph_[id].host = at->second;
     }
-    for (const json& link : part_of(root, "links")) TUTTI_RETURN_IF_ERROR(add_link(link));
-    for (const json& note : part_of(root, "notes")) {
+    for (const Json& link : part_of(root, "links")) TUTTI_RETURN_IF_ERROR(add_link(link));
+    for (const Json& note : part_of(root, "notes")) {
       if (note.is_string()) graph_.notes.push_back(note.get<std::string>());
     }
     return std::move(graph_);
@@ -74,7 +68,7 @@ class JsonReader {
     return invalid("{}: JSON: '{:.64}': {}", source_, where, what);
   }
 
-  Status add_node(const json& from) {
+  Status add_node(const Json& from) {
     Node node;
     node.name = from.is_object() ? text_of(from, "name") : "";
     if (node.name.empty()) return wrong("nodes", "a node without a name");
@@ -83,7 +77,7 @@ class JsonReader {
     node.kind = *kind;
     node.index = whole_of(from, "index", -1);
     node.bus = text_of(from, "bus");
-    for (const auto& [key, value] : part_of(from, "facts").items()) {
+    for (const auto& [key, value] : part_of(from, "facts").members()) {
       if (value.is_string()) node.facts[key] = value.get<std::string>();
     }
     const std::string name = node.name, host = text_of(from, "host");
@@ -93,7 +87,7 @@ class JsonReader {
     return ok();
   }
 
-  Status add_link(const json& from) {
+  Status add_link(const Json& from) {
     if (!from.is_object()) return wrong("links", "a link that is no object");
     const std::string a = text_of(from, "a"), b = text_of(from, "b");
     const auto kind = parse_link_kind(text_of(from, "kind"));
@@ -106,7 +100,7 @@ class JsonReader {
     link.forward = quantity_of(from, "forward_gbs");
     link.backward = quantity_of(from, "backward_gbs");
     link.latency_us = quantity_of(from, "latency_us");
-    if (const json& pcie = part_of(from, "pcie"); !pcie.empty())
+    if (const Json& pcie = part_of(from, "pcie"); !pcie.empty())
       link.pcie = Pcie{rate_of(pcie, "current"), rate_of(pcie, "maximum")};
     graph_.add(link);
     return ok();
@@ -125,7 +119,7 @@ bool is_json(std::string_view text) {
 
 Result<Imported> read_json(std::string_view text, std::string_view source) {
   if (text.size() > kMostBytes) return invalid("{}: JSON of more than 64 MiB", source);
-  const json root = json::parse(text, nullptr, false);
+  const Json root = Json::parse(text).value_or(nullptr);
   if (!root.is_object()) return invalid("{}: JSON that is cut or is no object", source);
   TUTTI_TRY(Graph graph, JsonReader(source).read(root));
   const auto again = parse_graph(print(graph), source);

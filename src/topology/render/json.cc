@@ -1,12 +1,10 @@
 // File: topology/render/json.cc: a graph as JSON, for scripts. See render.h.
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "topology/render/render.h"
 
 namespace tutti::topology {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json json_of(const Quantity& quantity) {
   return {{"value", quantity.value}, {"origin", to_string(quantity.origin)}};
@@ -27,7 +25,7 @@ Json json_of(const Graph& graph, const Node& node) {
   if (node.host.exists()) out["host"] = name_of(graph, node.host);
   if (node.index >= 0) out["index"] = node.index;
   if (!node.bus.empty()) out["bus"] = node.bus;
-  if (!node.facts.empty()) out["facts"] = node.facts;
+  for (const auto& [fact, value] : node.facts) out["facts"][fact] = value;
   return out;
 }
 
@@ -50,7 +48,7 @@ std::string to_json(const Graph& graph) {
   for (const Node& node : graph.nodes) out["nodes"].push_back(json_of(graph, node));
   for (const Link& link : graph.links) out["links"].push_back(json_of(graph, link));
   // Names come from files: what is no UTF-8 is replaced, for dump() would throw.
-  return out.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
+  return out.text({.indent = 1}) + '\n';
 }
 
 }  // namespace tutti::topology

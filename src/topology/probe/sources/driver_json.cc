@@ -5,8 +5,7 @@
 // is absent or of another type leaves a value as it is.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "topology/probe/sources/cuda.h"
 #include "topology/probe/sources/nvml.h"
 #include "topology/probe/sources/sysfs.h"
@@ -14,8 +13,6 @@
 
 namespace tutti::topology {
 namespace {
-
-using Json = nlohmann::json;
 
 // A PCI address, which is checked when it is read.
 struct Bus {
@@ -109,7 +106,7 @@ struct ToJson {
     object[key] = static_cast<int>(remote);
   }
   void operator()(const char* key, const PcieRate& rate) {
-    object[key] = {rate.gigatransfers, rate.width};
+    object[key] = Json::array({rate.gigatransfers, rate.width});
   }
   void operator()(const char* key, const std::optional<bool>& flag) {
     if (flag) object[key] = *flag;
@@ -183,15 +180,12 @@ struct FromJson {
   }
 
  private:
-  const Json* at(const char* key) const {
-    const auto found = object.find(key);
-    return found == object.end() ? nullptr : &*found;
-  }
+  const Json* at(const char* key) const { return object.find(key); }
 };
 
 // Names come from the driver; what is not UTF-8 must not make the made throw.
 std::string text_of(const Json& whole) {
-  return whole.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
+  return whole.text({.indent = 1, .ascii = true, .sorted = true}) + "\n";
 }
 
 template <class Facts>
@@ -208,7 +202,7 @@ Result<Facts> read(std::string_view text, std::string_view source, const char* l
   const auto bad = [&](std::string_view what) {
     return Error{Code::kInvalidArgument, fmt::format("{}: {}", source, what), {}, {}};
   };
-  const Json whole = Json::parse(text, nullptr, false);
+  const Json whole = Json::parse(text).value_or(nullptr);
   if (!whole.is_object()) return bad("it is no JSON object");
   FromJson from{whole};
   if (whole.contains("absent")) {
@@ -216,8 +210,8 @@ Result<Facts> read(std::string_view text, std::string_view source, const char* l
     from("absent", why);
     return Error{Code::kUnsupported, why, {}, {}};
   }
-  const auto found = whole.find(list);
-  if (found == whole.end() || !found->is_array()) {
+  const Json* found = whole.find(list);
+  if (found == nullptr || !found->is_array()) {
     return bad(fmt::format("it has no list called {}", list));
   }
   if (found->size() > 256) return bad(fmt::format("{} has more than 256 members", list));
