@@ -15,6 +15,8 @@ jobs=$(nproc)
 
 # The same sources in another folder (a second clone, a CI run) find what was compiled before.
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+# The compiler says itself which headers it read; ccache would preprocess each new file once more for that.
+export CCACHE_DEPEND=1
 
 fail() {
   echo "scripts/$script: $*" >&2
