@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 echo "== quickstart builds all that is installed"
-grep -q 'build release installed$' "$source_dir/scripts/quickstart" ||
+grep -q 'build release .*installed$' "$source_dir/scripts/quickstart" ||
   { echo "scripts/quickstart does not build the target \`installed\`"; exit 1; }
 if [ -e "$build_dir/build.ninja" ]; then
   for target in all installed; do ninja -C "$build_dir" -t commands $target >"$work/$target"; done
