@@ -50,8 +50,9 @@ constexpr std::uint64_t wait_of(std::uint64_t number, int rank) {
 /// The rank that is waited for; -1: none.
 constexpr int awaited_in(std::uint64_t wait) { return static_cast<int>(wait & 0xffff) - 1; }
 constexpr std::uint64_t call_in(std::uint64_t wait) { return wait >> 16; }
-/// The call of a wait for a rank's process, in whatever call that rank is.
-inline constexpr std::uint64_t kAnyCall = ~std::uint64_t{0} >> 16;
+/// In place of the call: a wait for a rank in whatever call it is, and one for an answer of its
+/// process, whatever the rank itself waits for.
+inline constexpr std::uint64_t kAnyCall = ~std::uint64_t{0} >> 16, kQuestion = kAnyCall - 1;
 
 /// While it lives, the other ranks see that this one waits for an answer of a peer's process. The
 /// thread does nothing else meanwhile.
@@ -60,7 +61,7 @@ class ShownQuestion {
   ShownQuestion(const Region& region, int me, int peer)
       // relaxed, here and below: for the text of errors only.
       : shown_(region.status(me).waits_for), before_(shown_.load(std::memory_order_relaxed)) {
-    shown_.store(wait_of(kAnyCall, peer), std::memory_order_relaxed);
+    shown_.store(wait_of(kQuestion, peer), std::memory_order_relaxed);
   }
   ~ShownQuestion() { shown_.store(before_, std::memory_order_relaxed); }
   ShownQuestion(const ShownQuestion&) = delete;
