@@ -43,8 +43,8 @@ MISTAKES = [
      [("    watchdog_.pass_on_abort();  // A thread that aborts leaves", "    // A thread that aborts leaves")],
      "does not name the rank that aborted"),
     ("abort", "a call that need not wait does not look for an abort", "exec/host_executor.cc",
-     [("  if (team().remote_link != nullptr || board_.region().ending()) return leave();",
-       "  if (team().remote_link != nullptr) return leave();"),
+     [("  if (team().remote_link != nullptr || board_.region().ending()) {",
+       "  if (team().remote_link != nullptr) {"),
       ("  // No rank returns ok for a call that another rank was told has failed.\n"
        "  if (board_.region().ending()) [[unlikely]]\n    return end_by_abort();\n  return end_ok();",
        "  return end_ok();")], "ok after an abort"),
