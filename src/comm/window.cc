@@ -188,7 +188,7 @@ Status Window::Parts::map(const std::vector<Hello>& all) {
     if (rank == me() || !endpoint.near(me(), rank)) continue;
     const std::size_t size = front_bytes + all[at].bytes;
     if (identities[at].process != identities[static_cast<std::size_t>(me())].process) {
-      const exec::ShownQuestion shown(endpoint.region(), me(), rank);
+      const exec::ProcessWait shown(endpoint.region(), me(), rank);
       TUTTI_TRY(fronts[at], endpoint.map(rank, all[at].name, size));
       continue;
     }

@@ -163,7 +163,7 @@ Poll HostExecutor::finish() {
   board_.finish();
   // As leave does.
   if (team().remote_link != nullptr || board_.region().ending()) {
-    watchdog_.went_on();  // Now, so that what is flushed says so.
+    watchdog_.went_on();  // Before the flush, which tells the others that the wait is over.
     return leave();
   }
   return end_ok();

@@ -221,7 +221,7 @@ bool Messages::receive_header(Message& message, Inbox& inbox) {
   const std::size_t bytes = bytes_of(message), room = slot_bytes_ - sizeof(Header);
   if (header.way == Way::kMapped) {
     message.stage = Message::Stage::kMapped;
-    const ShownQuestion shown(region_, me_, message.peer);
+    const ProcessWait shown(region_, me_, message.peer);
     const auto mapped = endpoint_.map(message.peer, header.name, bytes);
     message.mapped = mapped ? *mapped : nullptr;
     return copy_mapped(message, inbox);

@@ -101,7 +101,7 @@ Status PeerBuffers::map(CallContext& context, bool known) {
       continue;
     }
     if (!team.endpoint.near(team.me, rank)) continue;
-    std::optional<ShownQuestion> shown;
+    std::optional<ProcessWait> shown;
     if (!known) shown.emplace(team.region, team.me, rank);
     // Only the parts of a peer's buffers that this rank touches have to be there.
     const Blocks& blocks = call_.blocks;

@@ -144,7 +144,8 @@ struct alignas(kCacheLine) RankStatus {
   std::atomic<std::uint64_t> busy{0};
   /// 1 + the rank from whose memory this one may copy a message now; 0: none.
   std::atomic<std::uint64_t> reads_from{0};
-  /// If the rank has waited long: 1 + the rank for which it waits, and the call from bit 16 on.
+  /// 1 + the rank for which the rank has waited long, or whose process it asks now, and from bit 16
+  /// on the call (exec/calls/call_digest.h); 0: none.
   std::atomic<std::uint64_t> waits_for{0};
 };
 

@@ -50,7 +50,7 @@ int follow_waits(const Region& region, int me, int awaited) {
     if (next < 0 || next >= ranks || next == me) return last;
     // So is one for a rank that has begun a later call: it has done its part.
     if (call_in(said) < region.record(next).number.load(std::memory_order_relaxed)) return last;
-    if (call_in(said) == kQuestion) return next;
+    if (call_in(said) == kProcess) return next;
     last = next;
   }
   return awaited;

@@ -50,22 +50,23 @@ constexpr std::uint64_t wait_of(std::uint64_t number, int rank) {
 /// The rank that is waited for; -1: none.
 constexpr int awaited_in(std::uint64_t wait) { return static_cast<int>(wait & 0xffff) - 1; }
 constexpr std::uint64_t call_in(std::uint64_t wait) { return wait >> 16; }
-/// In place of the call: a wait for a rank in whatever call it is, and one for an answer of its
-/// process, whatever the rank itself waits for.
-inline constexpr std::uint64_t kAnyCall = ~std::uint64_t{0} >> 16, kQuestion = kAnyCall - 1;
+/// In place of the call's number: kAnyCall where the wait is for a message, which the peer may send
+/// in whatever call it is; kProcess where it is for an answer of the peer's process, so that it
+/// does not matter what the peer waits for itself.
+inline constexpr std::uint64_t kAnyCall = ~std::uint64_t{0} >> 16, kProcess = kAnyCall - 1;
 
 /// While it lives, the other ranks see that this one waits for an answer of a peer's process. The
 /// thread does nothing else meanwhile.
-class ShownQuestion {
+class ProcessWait {
  public:
-  ShownQuestion(const Region& region, int me, int peer)
+  ProcessWait(const Region& region, int me, int peer)
       // relaxed, here and below: for the text of errors only.
       : shown_(region.status(me).waits_for), before_(shown_.load(std::memory_order_relaxed)) {
-    shown_.store(wait_of(kQuestion, peer), std::memory_order_relaxed);
+    shown_.store(wait_of(kProcess, peer), std::memory_order_relaxed);
   }
-  ~ShownQuestion() { shown_.store(before_, std::memory_order_relaxed); }
-  ShownQuestion(const ShownQuestion&) = delete;
-  ShownQuestion& operator=(const ShownQuestion&) = delete;
+  ~ProcessWait() { shown_.store(before_, std::memory_order_relaxed); }
+  ProcessWait(const ProcessWait&) = delete;
+  ProcessWait& operator=(const ProcessWait&) = delete;
 
  private:
   std::atomic<std::uint64_t>& shown_;
