@@ -381,7 +381,8 @@ struct Part {
     constexpr std::string_view kFailed = "the set-up failed at rank ";
     Error error = theirs.error.value_or(Error{Code::kPeerFailed, "it does not say why"});
     if (error.what.starts_with(kFailed)) return error;  // It passes on another rank's failure.
-    error.what = fmt::format("{}{} of the whole: {}", kFailed, ranks[member], error.what);
+    error.what =
+        fmt::format("{}{} of the parent communicator: {}", kFailed, ranks[member], error.what);
     if (error.peer.value < 0) error.peer = Rank{static_cast<int>(member)};
     return error;
   }
@@ -390,14 +391,15 @@ struct Part {
     constexpr std::size_t kMostNamed = 8;
     const std::size_t named = std::min(ranks.size(), kMostNamed);
     error.what = fmt::format(
-        "split: color {}, whose {} ranks are {}{} of the whole: {}", color, ranks.size(),
+        "split: color {}, whose {} ranks are {}{} of the parent communicator: {}", color,
+        ranks.size(),
         fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(named), ", "),
         named < ranks.size() ? ", ..." : "", error.what);
     const int peer = error.peer.value;
     if (!of_whole && peer >= 0 && static_cast<std::size_t>(peer) < ranks.size()) {
       error.peer = Rank{ranks[static_cast<std::size_t>(peer)]};
       error.what +=
-          fmt::format(" (rank {} of the part is rank {} of the whole)", peer, error.peer.value);
+          fmt::format(" (rank {} of the part is rank {} of the parent)", peer, error.peer.value);
     }
     error.rank = me;
     return error;

@@ -285,10 +285,11 @@ TEST_CASE("in a split, the reason at one rank reaches all of its color, and no o
     if (rank % 2 == 0) return part ? "" : part.error().to_string();
     if (part) return "has joined";
     const Error& error = part.error();
-    const bool told = error.code == Code::kSystem &&
-                      error.what.find("color 1, whose 2 ranks are 3, 1 of the whole") != SIZE_MAX &&
-                      error.what.find("Operation not permitted") != SIZE_MAX;
-    const bool whose = error.what.find("(rank 0 of the part is rank 3 of the whole)") != SIZE_MAX;
+    const bool told =
+        error.code == Code::kSystem &&
+        error.what.find("color 1, whose 2 ranks are 3, 1 of the parent communicator") != SIZE_MAX &&
+        error.what.find("Operation not permitted") != SIZE_MAX;
+    const bool whose = error.what.find("(rank 0 of the part is rank 3 of the parent)") != SIZE_MAX;
     return told && error.rank == Rank{rank} && (rank == 3 || (error.peer == Rank{3} && whose))
                ? ""
                : error.to_string();
