@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "bootstrap/sockets.h"
 #include "support/catch.h"
 #include "support/processes.h"
+#include "support/rendezvous.h"
 #include "support/transports.h"
 
 namespace tutti::test {
@@ -20,26 +20,19 @@ namespace {
 using namespace std::chrono_literals;
 
 /// The same meeting; `at` is called before and after each value that this rank reads.
-class Hooked : public Rendezvous {
+class Hooked : public Forwarding {
  public:
   enum class When { kBefore, kAfter };
   using At = std::function<void(Rendezvous& target, std::string_view key, When when)>;
-  Hooked(Rendezvous& target, At at) : target_(target), at_(std::move(at)) {}
-  Status put(std::string_view key, std::span<const std::byte> value) override {
-    return target_.put(key, value);
-  }
+  Hooked(Rendezvous& target, At at) : Forwarding(target), at_(std::move(at)) {}
   Result<Bytes> get(std::string_view key, Deadline deadline) override {
     at_(target_, key, When::kBefore);
-    auto value = target_.get(key, deadline);
+    auto value = Forwarding::get(key, deadline);
     at_(target_, key, When::kAfter);
     return value;
   }
-  Status fail(const Error& error) override { return target_.fail(error); }
-  void enter(Rank me) override { target_.enter(me); }
-  void leave() override { target_.leave(); }
 
  private:
-  Rendezvous& target_;
   At at_;
 };
 
@@ -61,11 +54,6 @@ void accept_nobody() {
   sock_fprog program{rules.size(), rules.data()};
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
-
-int free_port() {
-  const auto listening = bootstrap::listen_at("127.0.0.1", 0, Deadline::after(10s));
-  return listening ? listening->port : 0;
 }
 
 std::string blames_2(const Error& error) {

@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/sockets.h"
 #include "support/catch.h"
 #include "support/processes.h"
+#include "support/rendezvous.h"
 #include "support/sample.h"
 
 namespace tutti::test {
@@ -62,35 +62,25 @@ TEST_CASE("a rank that can't join tells the others why") {
 
 /// The same meeting, at which this process is killed: before it puts its `last`-th value, or once
 /// it has read that many, before it connects to any rank.
-class Dying : public Rendezvous {
+class Dying : public Forwarding {
  public:
   Dying(Rendezvous& target, int last, bool by_reading = false)
-      : target_(target), puts_left_(by_reading ? -1 : last), gets_left_(by_reading ? last : -1) {}
+      : Forwarding(target),
+        puts_left_(by_reading ? -1 : last),
+        gets_left_(by_reading ? last : -1) {}
   Status put(std::string_view key, std::span<const std::byte> value) override {
     if (--puts_left_ == 0) kill(getpid(), SIGKILL);
-    return target_.put(key, value);
+    return Forwarding::put(key, value);
   }
   Result<Bytes> get(std::string_view key, Deadline deadline) override {
-    auto value = target_.get(key, deadline);
+    auto value = Forwarding::get(key, deadline);
     if (value && --gets_left_ == 0) kill(getpid(), SIGKILL);
     return value;
   }
-  Status fail(const Error& error) override { return target_.fail(error); }
-  void enter(Rank me) override { target_.enter(me); }
-  void leave() override { target_.leave(); }
-  bool kept_here() const override { return target_.kept_here(); }
-  void kept_by(Rank keeper) override { target_.kept_by(keeper); }
 
  private:
-  Rendezvous& target_;
   int puts_left_, gets_left_;
 };
-
-int free_port() {
-  const auto listening =
-      bootstrap::listen_at("127.0.0.1", 0, Deadline::after(std::chrono::seconds(10)));
-  return listening ? listening->port : 0;
-}
 
 /// A rendezvous at that port of loopback, or without one in the directory; all have come to it.
 Result<std::unique_ptr<Rendezvous>> meet(const ScratchDirectory& meeting, int port, int rank,

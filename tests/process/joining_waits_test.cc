@@ -16,9 +16,9 @@
 #include <string>
 #include <thread>
 
-#include "bootstrap/sockets.h"
 #include "support/catch.h"
 #include "support/processes.h"
+#include "support/rendezvous.h"
 
 #if !defined(MADV_POPULATE_WRITE)
 #define MADV_POPULATE_WRITE 23
@@ -43,25 +43,16 @@ bool says(const std::string& path, const std::string& words) {
 }
 
 /// The same meeting, at which this process stops once it has put a key that ends so.
-class Stopping : public Rendezvous {
+class Stopping : public Forwarding {
  public:
-  Stopping(Rendezvous& target, std::string end) : target_(target), end_(std::move(end)) {}
+  Stopping(Rendezvous& target, std::string end) : Forwarding(target), end_(std::move(end)) {}
   Status put(std::string_view key, std::span<const std::byte> value) override {
-    Status done = target_.put(key, value);
+    Status done = Forwarding::put(key, value);
     if (key.ends_with(end_)) raise(SIGSTOP);
     return done;
   }
-  Result<Bytes> get(std::string_view key, Deadline deadline) override {
-    return target_.get(key, deadline);
-  }
-  Status fail(const Error& error) override { return target_.fail(error); }
-  void enter(Rank me) override { target_.enter(me); }
-  void leave() override { target_.leave(); }
-  bool kept_here() const override { return target_.kept_here(); }
-  void kept_by(Rank keeper) override { target_.kept_by(keeper); }
 
  private:
-  Rendezvous& target_;
   std::string end_;
 };
 
@@ -149,12 +140,8 @@ TEST_CASE("ranks say that the system does not give them their memory") {
 TEST_CASE("a rank that waits for the store, or for a connection, says so") {
   for (const bool over_tcp : {true, false}) {
     const ScratchDirectory meeting;
-    int port = 0;
-    {
-      const auto listening = bootstrap::listen_at("127.0.0.1", 0, Deadline::after(10s));
-      REQUIRE(listening);
-      port = listening->port;
-    }
+    const int port = free_port();
+    REQUIRE(port != 0);
     const std::string log = log_of(meeting, 1);
     Processes processes(2, [&](int rank) -> std::string {
       if (!log_to(log_of(meeting, rank))) return "no log";
