@@ -123,32 +123,44 @@ TEST_CASE("an abort ends the wait for memory of a rank that does not answer") {
   CHECK(processes.wait(1, 60s) == 0);
 }
 
-// Rank 2 waits for memory of rank 0, and rank 1, which waits for both, is the first to give up.
+constexpr std::size_t kMapped = std::size_t{1} << 20;  // Elements.
+
+/// A rank of three with memory that the others can map. Rank 1 is the first to give up.
+std::string with_memory(const ScratchDirectory& meeting, int rank,
+                        const std::function<std::string(Communicator& comm, float* memory)>& body) {
+  Settings settings;
+  settings.transport = "shared_memory";
+  settings.timeout = rank == 1 ? 2s : 60s;
+  auto comm = join(meeting, rank, 3, settings);
+  if (!comm) return comm.error().to_string();
+  auto memory = mem_alloc(kMapped * sizeof(float));
+  return memory ? body(*comm, static_cast<float*>(*memory)) : memory.error().to_string();
+}
+
+/// "" if the call ended by a deadline and blames rank 0.
+std::string blames_0(const Status& status, const Communicator& comm) {
+  if (status) return "it worked";
+  if (status.error().code != Code::kTimeout) return status.error().to_string();
+  return blames(status.error(), comm, Rank{0});
+}
+
+// Rank 2 waits for memory of rank 0, and rank 1 for both.
 TEST_CASE("a rank that waits for memory shows whose, and is not blamed itself") {
   using std::filesystem::exists;
   const ScratchDirectory meeting;
   const std::string go = meeting.path() + "/go";
-  Processes processes(3, [&](int rank) -> std::string {
-    Settings settings;
-    settings.transport = "shared_memory";
-    settings.timeout = rank == 1 ? 2s : 60s;
-    auto comm = join(meeting, rank, 3, settings);
-    if (!comm) return comm.error().to_string();
-    constexpr std::size_t kCount = std::size_t{1} << 20;
-    auto memory = mem_alloc(kCount * sizeof(float));
-    if (!memory) return memory.error().to_string();
-    if (rank == 0) {
-      auto sent = comm->start_send(*memory, kCount, kF32, Rank{2});
-      std::this_thread::sleep_for(200ms);  // The progress thread has told the receiver.
+  Processes processes(3, [&](int rank) {
+    return with_memory(meeting, rank, [&](Communicator& comm, float* memory) -> std::string {
+      if (rank == 0) {
+        auto sent = comm.start_send(memory, kMapped, kF32, Rank{2});
+        std::this_thread::sleep_for(200ms);  // The progress thread has told the receiver.
+        say_ready(meeting, rank);
+        return sent && !sent->wait() ? "" : "the message was taken";
+      }
       say_ready(meeting, rank);
-      return sent && !sent->wait() ? "" : "the message was taken";
-    }
-    say_ready(meeting, rank);
-    if (!eventually([&] { return exists(go); })) return "no go";
-    const Status status = rank == 1 ? comm->barrier() : comm->recv(*memory, kCount, kF32, Rank{0});
-    if (status) return "it worked";
-    if (status.error().code != Code::kTimeout) return status.error().to_string();
-    return blames(status.error(), *comm, Rank{0});
+      if (!eventually([&] { return exists(go); })) return "no go";
+      return blames_0(rank == 1 ? comm.barrier() : comm.recv(memory, kMapped, kF32, Rank{0}), comm);
+    });
   });
   REQUIRE(all_ready(meeting, 3));
   processes.signal(0, SIGSTOP);
@@ -194,27 +206,20 @@ std::vector<Fd> silent_clients(int count) {
 // The same in a call, whose ranks have announced their buffers. Rank 1 has mapped rank 0's before.
 TEST_CASE("a rank that waits for memory in a call shows whose") {
   const ScratchDirectory meeting;
-  Processes processes(3, [&](int rank) -> std::string {
-    Settings settings;
-    settings.transport = "shared_memory";
-    settings.timeout = rank == 1 ? 2s : 60s;
-    auto comm = join(meeting, rank, 3, settings);
-    if (!comm) return comm.error().to_string();
-    constexpr std::size_t kCount = std::size_t{1} << 20;
-    auto memory = mem_alloc(kCount * sizeof(float));
-    if (!memory) return memory.error().to_string();
-    Status status = rank == 0   ? comm->send(*memory, kCount, kF32, Rank{1})
-                    : rank == 1 ? comm->recv(*memory, kCount, kF32, Rank{0})
-                                : ok();
-    if (status) status = comm->barrier();
-    if (!status) return status.error().to_string();
-    std::vector<Fd> clients;
-    if (rank == 0) clients = silent_clients(500);
-    if (rank == 0 && clients.size() != 500) return "its server takes no connections";
-    status = comm->all_reduce(*memory, *memory, kCount, kF32, ReduceOp::kMax);
-    if (status) return "it worked";
-    if (status.error().code != Code::kTimeout) return status.error().to_string();
-    return rank == 0 ? "" : blames(status.error(), *comm, Rank{0});
+  Processes processes(3, [&](int rank) {
+    return with_memory(meeting, rank, [&](Communicator& comm, float* memory) -> std::string {
+      Status status = rank == 0   ? comm.send(memory, kMapped, kF32, Rank{1})
+                      : rank == 1 ? comm.recv(memory, kMapped, kF32, Rank{0})
+                                  : ok();
+      if (status) status = comm.barrier();
+      if (!status) return status.error().to_string();
+      std::vector<Fd> clients;
+      if (rank == 0) clients = silent_clients(500);
+      if (rank == 0 && clients.size() != 500) return "its server takes no connections";
+      status = comm.all_reduce(memory, memory, kMapped, kF32, ReduceOp::kMax);
+      if (rank != 0) return blames_0(status, comm);
+      return status ? "it worked" : "";
+    });
   });
   for (int rank = 0; rank < 3; ++rank) CHECK(processes.wait(rank, 60s) == 0);
 }
