@@ -44,7 +44,8 @@ refused "--blocking" "$perf/all_reduce_perf" --ranks 2 -z 2
 [ "$("$tutti" info | grep -cE '^  [a-z_]+ += [^ ]')" -gt 10 ] || fail "info: no settings"
 [ "$("$tutti" info | sed -n 's/^\(  [a-z_]* *\)= [^ ].*/\1/p' | awk '{ print length }' | sort -u | wc -l)" = 1 ] ||
   fail "info: the settings do not stand below each other"
-for interfaces in "" "lo,$(seq -s, -f 'eth%g' 0 9)"; do  # Of a value that long, the rest of its line is below.
+# A long value moves the rest of its line to the next one.
+for interfaces in "" "lo,$(seq -s, -f 'eth%g' 0 9)"; do
   TUTTI_NET_INTERFACES=$interfaces "$tutti" info >"$work/out"
   awk 'length > 100 { print; bad = 1 } END { exit bad }' "$work/out" || fail "info is wider than 100 columns"
 done
