@@ -10,6 +10,7 @@ from typing import Any
 
 import launch  # noqa: F401  It says where the package is.
 import tutti
+from tutti._types import TYPES
 
 
 def optional(name: str) -> Any:
@@ -37,8 +38,17 @@ FORMATS = {
 }
 
 
+COMPLEX = {"complex64": "f", "complex128": "d"}
+
+
+def ops_of(dtype: str) -> frozenset[tutti.Op]:
+    return TYPES[dtype].ops
+
+
 def encode(dtype: str, value: int) -> bytes:
     """The bytes of a whole number from 1 to 16."""
+    if dtype in COMPLEX:  # The imaginary part is another number.
+        return struct.pack("=2" + COMPLEX[dtype], value, 3 * value)
     if dtype in FORMATS:
         return struct.pack("=" + FORMATS[dtype], value)
     if dtype == "bfloat16":
@@ -71,7 +81,8 @@ class Plain:
 class OfNumpy:
     def __init__(self, dtype: str, values: Sequence[int]) -> None:
         self.dtype = dtype
-        self.array = numpy.array(values, numpy.dtype(dtype))
+        factor = 1 + 3j if dtype in COMPLEX else 1  # As `encode`.
+        self.array = (numpy.array(values) * factor).astype(numpy.dtype(dtype))
 
     def part(self, start: int, stop: int) -> Any:
         return self.array[start:stop]
@@ -92,6 +103,6 @@ def has(array: Plain | OfNumpy, values: Sequence[int], first: int = 0) -> bool:
 
 def makers(dtype: str) -> list[Any]:
     """What makes arrays of this type here."""
-    if numpy is not None and (dtype in FORMATS or ml_dtypes is not None):
+    if numpy is not None and (dtype in FORMATS or dtype in COMPLEX or ml_dtypes is not None):
         return [Plain, OfNumpy]
     return [Plain]

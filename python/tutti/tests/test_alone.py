@@ -56,7 +56,7 @@ class Header(unittest.TestCase):
     def test_every_number_is_that_of_the_header(self) -> None:
         numbers = {name: int(value) for name, value in re.findall(r"TUTTI_(\w+) = (\d+)", HEADER)}
         for name, one in _types.TYPES.items():
-            if name != "bool":
+            if one.ops == _types.OPS:  # Not as another type.
                 header = {"float8_e4m3fn": "FLOAT8E4M3", "float8_e5m2": "FLOAT8E5M2"}.get(name, name.upper())
                 size = _library.functions["data_type_size"](one.code)
                 self.assertEqual((numbers[header], size), (one.code, one.bytes))
@@ -131,8 +131,10 @@ class Buffers(unittest.TestCase):
         self.look(numpy.zeros((), "float32"), 1, "float32")
         self.look(numpy.zeros((2, 0), "float32"), 0, "float32")
         self.look(numpy.zeros(3, bool), 3, "bool")
-        self.assertFalse(self.look(numpy.zeros(3, complex), 3, "format 'Zd'").type.arithmetic)
-        self.assertFalse(tutti.Buffer(numpy.zeros(3, ">f4")).type.arithmetic)
+        for name in elements.COMPLEX:
+            self.look(numpy.zeros((2, 3), name), 6, name)
+        for moved in (">f4", ">c8", "clongdouble", "S3"):
+            self.assertFalse(tutti.Buffer(numpy.zeros(3, moved)).type.ops)
         self.look(numpy.zeros(3, "datetime64[s]"), 3, "datetime64[s]")
         with self.assertRaisesRegex(TypeError, "Python objects"):
             tutti.Buffer(numpy.array([None, 1]))
@@ -192,13 +194,13 @@ class Dlpack(unittest.TestCase):
     def test_types_shapes_and_offsets(self) -> None:
         data = (ctypes.c_ubyte * 64)()
         for code, bits, name in ((2, 16, "float16"), (4, 16, "bfloat16"), (0, 32, "int32"), (6, 8, "bool"),
-                                 (10, 8, "float8_e4m3fn"), (12, 8, "float8_e5m2")):
+                                 (5, 64, "complex64"), (5, 128, "complex128"), (10, 8, "float8_e4m3fn"), (12, 8, "float8_e5m2")):
             tensor = FakeTensor(data, code, bits, (2, 3), (3, 1))
             tensor.tensor.byte_offset = 8
             found = tutti.Buffer(tensor)
             self.assertEqual((found.count, found.type.name), (6, name))
             self.assertEqual(found.address, ctypes.addressof(data) + 8)
-        self.assertFalse(tutti.Buffer(FakeTensor(data, 5, 64, (2,))).type.arithmetic)
+        self.assertFalse(tutti.Buffer(FakeTensor(data, 5, 32, (2,))).type.ops)
         self.assertEqual(tutti.Buffer(FakeTensor(data, 2, 32, ())).count, 1)
 
     def test_newer_capsules_say_what_is_readonly(self) -> None:
@@ -270,8 +272,12 @@ class Misuse(unittest.TestCase):
         self.refused(TypeError, "can't be reduced, only moved", self.comm.all_reduce, words)
         self.comm.all_gather(words, array.array("H", [1]))
         flags = memoryview(bytearray(4)).cast("?")
-        self.refused(TypeError, "booleans are reduced by", self.comm.all_reduce, flags)
+        self.refused(TypeError, "bool is reduced by MAX, MIN, AND, OR and XOR; use another type to count", self.comm.all_reduce, flags)
+        self.refused(TypeError, "bool is reduced by", self.comm.all_reduce, flags, scale=2)
         self.comm.all_reduce(flags, None, tutti.OR)
+        pair = tutti.Buffer(bytearray(8), "complex64")
+        self.refused(TypeError, "complex64 is reduced by SUM and AVG$", self.comm.all_reduce, pair, op=tutti.PROD)
+        self.comm.all_reduce(pair, op=tutti.AVG)
         self.refused(ValueError, "goes with sums", self.comm.all_reduce, array.array("d", [1]), op=tutti.MAX, scale=2)
         for op in (99, 5, -1, "sum", None, 2**32):
             self.refused(TypeError, "no operation", self.comm.all_reduce, array.array("d", [1]), op=op)
@@ -318,7 +324,7 @@ class Misuse(unittest.TestCase):
         refused(ValueError, "compare_swap: `expected` is", window.compare_swap, -(2**63) - 1, 0, 0)
         refused(TypeError, "`value` is a float, and no int", window.compare_swap, 0, 1.0, 0)
         refused(tutti.InvalidArgumentError, "avg of float64", window.accumulate, four, 0, tutti.AVG)
-        refused(TypeError, "accumulate: booleans are reduced by", window.accumulate, flags, 0)
+        refused(TypeError, "accumulate: bool is reduced by", window.accumulate, flags, 0)
         refused(TypeError, "can't be reduced, only moved", window.accumulate, array.array("H", [1]), 0)
         for op in (99, 5, -1, "sum", None, 2**32):
             refused(TypeError, "accumulate: there is no operation", window.accumulate, four, 0, op)

@@ -7,8 +7,8 @@ import elements
 import tutti
 
 COUNT = 6
-OFFSET = 64
-MOST = OFFSET + 8 * COUNT
+OFFSET = 128
+MOST = OFFSET + 16 * COUNT
 
 
 def of(rank: int) -> list[int]:
@@ -42,6 +42,8 @@ def add_up(comm: tutti.Communicator, window: tutti.Window, maker: Any, dtype: st
     x, out = maker(dtype, of(comm.rank)), maker(dtype, [16] * COUNT)
     by_rank = [of(rank) for rank in range(comm.size)]
     for op, combine in ((tutti.SUM, sum), (tutti.MAX, max)):
+        if op not in elements.ops_of(dtype):
+            continue
         if comm.rank == root:
             window.memory[:OFFSET] = bytes(OFFSET)
         comm.barrier()

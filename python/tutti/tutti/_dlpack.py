@@ -15,6 +15,7 @@ _KINDS = {
     (1, 1): "uint",
     (2, 1): "float",
     (4, 1): "bfloat",
+    (5, 1): "complex",
 }
 _NAMES = {(6, 8): "bool", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2"}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ._errors import check
 from ._library import functions
-from ._types import TYPES
+from ._types import TYPES, Op
 
 
 def mem_alloc(size: int) -> memoryview:
@@ -35,5 +35,5 @@ def zeros(shape: int | tuple[int, ...], dtype: Any = "float32") -> Any:
 
 
 def data_types() -> tuple[str, ...]:
-    """The names of the types that can be reduced."""
-    return tuple(name for name, one in TYPES.items() if one.arithmetic)
+    """The names of the types that can be summed, as SUM is what most programs ask for."""
+    return tuple(name for name, one in TYPES.items() if Op.SUM in one.ops)

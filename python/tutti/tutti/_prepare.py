@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ._buffers import Buffer, look, stacked
 from ._library import Call, calls
-from ._types import OF_BOOL, OPS, Op
+from ._types import OPS, Op, Type
 
 
 # The call, its arguments, what the caller gets, and what has to stay alive meanwhile. A plain tuple, as it is
@@ -85,20 +85,22 @@ def _checked(name: str, place: Place) -> tuple[int, int]:
     return root, rank
 
 
-def _reducible(name: str, source: Buffer, op: int, scale: float | None) -> None:
-    kind = source.type
-    if kind.unit != 1 or kind.name != "bool":
+def check_op(name: str, kind: Type, op: int) -> None:
+    """TypeError if elements of that type are not reduced by `op`."""
+    if op in kind.ops:
+        return
+    if op not in OPS:
+        raise _bad_type(name, f"there is no operation {op!r}; use tutti.SUM and its like")
+    if not kind.ops:
         raise _bad_type(name, f"{kind.name} can't be reduced, only moved")
-    if op not in OF_BOOL or scale is not None:
-        raise _bad_type(name, "booleans are reduced by MAX, MIN, AND, OR and XOR; use another type to count")
+    *most, last = (one.name for one in Op if one in kind.ops)
+    hint = "; use another type to count" if kind.name == "bool" else ""
+    raise _bad_type(name, f"{kind.name} is reduced by {', '.join(most)} and {last}{hint}")
 
 
 def _reduction(name: str, source: Buffer, op: int, scale: float | None) -> tuple[Call, Any]:
     """Which function reduces, and its parameter."""
-    if op not in OPS:
-        raise _bad_type(name, f"there is no operation {op!r}; use tutti.SUM and its like")
-    if not source.type.arithmetic:
-        _reducible(name, source, op, scale)
+    check_op(name, source.type, op)
     if scale is None:
         return calls[name], op
     if op != Op.SUM:
@@ -269,7 +271,7 @@ def reduce_scatter_v(
     source, target = look(x), _writable("reduce_scatter_v", out)
     _same_type("reduce_scatter_v", source, target)
     call, parameter = _reduction("reduce_scatter_v", source, op, None)
-    blocks = _blocks("reduce_scatter_v", counts, offsets, size, 1)
+    blocks = _blocks("reduce_scatter_v", counts, offsets, size, source.type.unit)
     _fits("reduce_scatter_v", blocks, source, "x")
     _has("reduce_scatter_v", target, blocks.counts[rank], "out")
     arguments = (source.pointer, target.pointer, blocks.c_counts, blocks.c_offsets, source.type.code, parameter)

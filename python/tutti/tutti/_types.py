@@ -1,7 +1,7 @@
-"""What elements the library knows, and how NumPy, buffers and DLPack call them.
+"""What elements there are, as which of the library's they are reduced, and what buffers and DLPack call them.
 
-Only elements that the library knows can be reduced. All others (complex numbers, records, dates) are moved
-as bytes.
+Booleans are bytes of 0 or 1, which the operations that lead out of these don't take. Complex numbers are pairs
+of floats: a sum is that of the parts. All that is not in TYPES (records, dates) is moved as bytes.
 """
 
 import enum
@@ -21,15 +21,20 @@ class Op(enum.IntEnum):
     XOR = 8
 
 
+OPS = frozenset(Op)
+OF_BOOL = frozenset((Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR))
+OF_COMPLEX = frozenset((Op.SUM, Op.AVG))
+
+
 class Type(NamedTuple):
-    """`code` is the library's; `unit`: how many elements of the library's one element is; `arithmetic`: whether
-    all operations make sense. Booleans are bytes with 0 or 1, so the operations that can't leave these work."""
+    """`code` is the library's; `unit`: how many elements of the library's one element is; `ops`: by what it is
+    reduced, as far as Python says that. The library refuses some operations for some of its types."""
 
     name: str
     code: int
     bytes: int
     unit: int = 1
-    arithmetic: bool = True
+    ops: frozenset[Op] = OPS
 
 
 TYPES = {
@@ -48,25 +53,24 @@ TYPES = {
         Type("bfloat16", 9, 2),
         Type("float8_e4m3fn", 10, 1),
         Type("float8_e5m2", 11, 1),
-        Type("bool", 1, 1, arithmetic=False),
+        Type("bool", 1, 1, ops=OF_BOOL),
+        Type("complex64", 7, 8, 2, OF_COMPLEX),
+        Type("complex128", 8, 16, 2, OF_COMPLEX),
     )
 }
-OPS = frozenset(Op)
-OF_BOOL = frozenset((Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR))
 
 
 def opaque(name: str, size: int) -> Type:
     """A type that is only moved."""
-    return Type(name, TYPES["uint8"].code, size, size, False)
+    return Type(name, TYPES["uint8"].code, size, size, frozenset())
 
 
 _KINDS = {**dict.fromkeys("bhilqn", "int"), **dict.fromkeys("BHILQN", "uint"), **dict.fromkeys("efd", "float")}
+_NAMES = {"?": "bool", "Zf": "complex64", "Zd": "complex128"}  # Z: as NumPy says it.
 
 
 def of_format(text: str, size: int) -> Type:
     """The type of a format of Python's buffers (`struct`). Numbers of the other byte order are only moved."""
     letter = text.lstrip("@=<")
-    if letter == "?":
-        return TYPES["bool"]
-    known = TYPES.get(f"{_KINDS.get(letter, '?')}{8 * size}")
+    known = TYPES.get(_NAMES.get(letter) or f"{_KINDS.get(letter, '?')}{8 * size}")
     return opaque(f"format '{text}'", size) if known is None else known

@@ -13,7 +13,6 @@ from ._buffers import look
 from ._collectives import _SUM, Calls
 from ._errors import check
 from ._library import functions
-from ._types import OPS
 
 _MOST_INT, _MOST_COUNT = 2**31 - 1, 2**64 - 1
 _LEAST_INT64, _MOST_INT64 = -(2**63), 2**63 - 1
@@ -100,14 +99,11 @@ class Window:
 
     def accumulate(self, x: Any, to: int, op: int = _SUM, offset: int = 0) -> None:
         """Each element there becomes `op` of it and of this rank's; each at once, also if several ranks do that,
-        in any order: sums of floats may differ from run to run. `offset` is a multiple of the element's size;
-        `op` is not AVG."""
+        in any order: sums of floats may differ from run to run. Complex numbers are two such elements. `offset` is
+        a multiple of the element's size; `op` is not AVG."""
         _prepare._rank("accumulate", to, self._size, "to")
         source, start = look(x), _number("accumulate", "offset", offset)
-        if op not in OPS:
-            raise _prepare._bad_type("accumulate", f"there is no operation {op!r}; use tutti.SUM and its like")
-        if not source.type.arithmetic:
-            _prepare._reducible("accumulate", source, op, None)
+        _prepare.check_op("accumulate", source.type, op)
         check(functions["accumulate"](self._handle, source.pointer, source.units, source.type.code, op, to, start))
 
     def fetch_add(self, value: int, to: int, offset: int = 0) -> int:
