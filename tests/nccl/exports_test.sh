@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tests/nccl/exports_test.sh LIBRARY: our libnccl.so.2 exports what NVIDIA's 2.28, 2.30 and 2.32
-# export (exports_*.txt), what libtorch_cuda.so of torch 2.13 and 2.15 needs (torch_*.txt), every
-# function of our header, a twin of each, and nothing else; and what torch's libraries need where a
-# torch for CUDA is installed (TUTTI_TORCH: its folder).
+# tests/nccl/exports_test.sh LIBRARY: our libnccl.so.2 exports what each list of tests/nccl/lists names
+# (NVIDIA's releases and what clients ask for: scripts/nccl-lists), every function of our header, a twin of
+# each, and nothing else; and what torch's libraries need where a torch for CUDA is installed (TUTTI_TORCH:
+# its folder). Prints a line for each list.
 set -euo pipefail
 library=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,10 +17,17 @@ fail() {
 nm -D --defined-only "$library" | awk '$2 != "A" { print $3 }' | sort -u >"$work/ours"
 grep -vE '^p?nccl' "$work/ours" && fail "exports more than the API"
 
-for list in "$here"/exports_*.txt "$here"/torch_*.txt; do
-  [ "$(wc -l <"$list")" -gt 40 ] || fail "$list could not be read"
-  missing=$(comm -13 "$work/ours" <(sort "$list"))
-  [ -z "$missing" ] || fail "lacks what ${list##*/} lists: ${missing//$'\n'/ }"
+for list in "$here"/lists/*.txt; do
+  name=${list##*/}
+  IFS=' ,' read -r mark package _ <"$list"
+  [ "$mark" = "#" ] || fail "$name does not begin with its package"
+  sed 1d "$list" | sort -u >"$work/list"
+  count=$(wc -l <"$work/list")
+  [ "$count" -gt 15 ] || fail "$name could not be read"
+  grep -vxE 'p?nccl[A-Z][A-Za-z0-9_]*' "$work/list" && fail "$name has what is no name of a function"
+  missing=$(comm -13 "$work/ours" "$work/list")
+  [ -z "$missing" ] || fail "lacks what $package has or asks for ($name): ${missing//$'\n'/ }"
+  printf '%-34s %3d names, all there\n' "$package" "$count"
 done
 
 grep -oE '\bnccl[A-Z][A-Za-z0-9]*,' "$here/../../compat/nccl/nccl_functions.h" | tr -d , | sort -u >"$work/header"
