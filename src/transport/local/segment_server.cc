@@ -158,35 +158,61 @@ Accepted accept_next(Client& place) {
   return Accepted::kOne;
 }
 
+/// Sockets that the thread waits for. Only those in use: poll takes no more entries than the
+/// process may have descriptors (RLIMIT_NOFILE), which may be fewer than kMostClients.
+struct Waits {
+  std::array<pollfd, kMostClients + 1> set{};
+  std::array<Client*, kMostClients + 1> of{};  // null: the listener.
+  std::size_t size = 0;
+
+  void add(int fd, Client* client) {
+    set[size] = {fd, POLLIN, 0};
+    of[size++] = client;
+  }
+  /// Until one of them has something, or `end`.
+  void wait(std::chrono::steady_clock::time_point now, std::chrono::steady_clock::time_point end) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - now).count();
+    const bool open_ended = end == std::chrono::steady_clock::time_point::max();
+    if (::poll(set.data(), size, open_ended ? -1 : static_cast<int>(left)) >= 0 || errno == EINTR)
+      return;
+    // The limit is below what is open already, or the kernel has no memory. Nobody can be served
+    // then; a busy loop would not help.
+    std::this_thread::sleep_for(kAcceptPause);
+  }
+};
+
 /// Serves all clients at the same time, until the process ends.
 void serve_clients() {
   auto accept_from = std::chrono::steady_clock::time_point::min();  // Accepts nothing before this.
   for (;;) {
-    std::array<pollfd, kMostClients + 1> set{};
+    Waits waits;
     Client* place = nullptr;
     auto now = std::chrono::steady_clock::now();
     auto end = std::chrono::steady_clock::time_point::max();
-    for (std::size_t i = 0; i < kMostClients; ++i) {
-      Client& client = server.clients[i];
-      set[i] = {client.fd, POLLIN, 0};  // poll passes over -1.
-      if (client.fd < 0)
+    for (Client& client : server.clients) {
+      if (client.fd < 0) {
         place = &client;
-      else
-        end = std::min(end, client.end);
+        continue;
+      }
+      waits.add(client.fd, &client);
+      end = std::min(end, client.end);
     }
     const bool accepts = place != nullptr && now >= accept_from;
-    set[kMostClients] = {accepts ? server.listener : -1, POLLIN, 0};
+    if (accepts) waits.add(server.listener, nullptr);
     if (place != nullptr && !accepts) end = std::min(end, accept_from);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - now).count();
-    const bool open_ended = end == std::chrono::steady_clock::time_point::max();
-    (void)::poll(set.data(), set.size(), open_ended ? -1 : static_cast<int>(left));
+    waits.wait(now, end);
     now = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < kMostClients; ++i) {
-      Client& client = server.clients[i];
-      if (client.fd >= 0 && set[i].revents != 0) look_after(client);
-      if (client.fd >= 0 && now >= client.end) drop(client);
+    bool asked = false;  // To accept.
+    for (std::size_t i = 0; i < waits.size; ++i) {
+      const bool ready = waits.set[i].revents != 0;
+      if (Client* const client = waits.of[i]; client == nullptr) {
+        asked = ready;
+      } else {
+        if (ready) look_after(*client);
+        if (client->fd >= 0 && now >= client->end) drop(*client);
+      }
     }
-    if ((set[kMostClients].revents) == 0) continue;
+    if (!asked) continue;
     Accepted accepted = Accepted::kOne;
     for (int i = 0; i < kMostAccepted && accepted == Accepted::kOne && place->fd < 0; ++i)
       accepted = accept_next(*place);

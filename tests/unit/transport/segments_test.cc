@@ -193,25 +193,69 @@ TEST_CASE("other users are sent away before they have said anything") {
 struct Told {
   segments::Address address;
   std::uint64_t id = 0;
+  pid_t pid = 0;
 };
-std::string serve_and_wait(int to) {
+/// `descriptors`: how many the process may have; 0: as many as this one.
+std::string serve_and_wait(int to, rlim_t descriptors = 0) {
+  rlimit most{};
+  if (descriptors != 0 && (getrlimit(RLIMIT_NOFILE, &most) != 0 ||
+                           (most.rlim_cur = descriptors, setrlimit(RLIMIT_NOFILE, &most) != 0)))
+    return "can't limit itself";
   const auto address = segments::serve();
   const auto memory = mem_alloc(kPage);
   if (!address || !memory) return "can't serve";
-  const Told told{*address, segments::id_of(*memory)};
+  const Told told{*address, segments::id_of(*memory), getpid()};
   if (write(to, &told, sizeof(told)) != sizeof(told)) return "write";
   pause();
   return "";
 }
 
-TEST_CASE("a process that does not hand out its memory is named, and whether it has ended") {
+std::array<int, 2> make_pipe() {
   std::array<int, 2> ends{};
   REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
-  Processes owner(1, [&](int) { return serve_and_wait(ends[1]); });
-  close(ends[1]);  // So that nothing comes if the owner has ended.
+  return ends;
+}
+
+/// A process that does so.
+struct Owner {
+  explicit Owner(rlim_t descriptors = 0)
+      : process(1, [&](int) { return serve_and_wait(ends[1], descriptors); }) {
+    close(ends[1]);  // So that nothing comes if the process has ended.
+    REQUIRE(read(ends[0], &told, sizeof(told)) == sizeof(told));
+    close(ends[0]);
+  }
+  std::array<int, 2> ends = make_pipe();
   Told told;
-  REQUIRE(read(ends[0], &told, sizeof(told)) == sizeof(told));
-  close(ends[0]);
+  Processes process;
+};
+
+TEST_CASE("a process that may have few descriptors hands out its memory too") {
+  for (const rlim_t most : {16, 64}) {  // Fewer than the clients that it would look after.
+    INFO(most << " descriptors");
+    Owner owner(most);
+    CHECK(segments::fetch({owner.told.address, 3}, owner.told.id, Deadline::after(20s)));
+    owner.process.signal(0, SIGKILL);
+    CHECK(owner.process.wait(0) == 128 + SIGKILL);
+  }
+  // Below what it has open already.
+  Owner owner;
+  const rlimit two{2, 64};
+  REQUIRE(prlimit(owner.told.pid, RLIMIT_NOFILE, &two, nullptr) == 0);
+  for (int i = 0; i < 2; ++i) {  // The first connection ends the wait that is under way.
+    const auto told = segments::fetch({owner.told.address, 3}, owner.told.id, Deadline::after(1s));
+    CHECK_FALSE(told);
+  }
+  const rlimit enough{64, 64};
+  REQUIRE(prlimit(owner.told.pid, RLIMIT_NOFILE, &enough, nullptr) == 0);
+  CHECK(segments::fetch({owner.told.address, 3}, owner.told.id, Deadline::after(20s)));
+  owner.process.signal(0, SIGKILL);
+  CHECK(owner.process.wait(0) == 128 + SIGKILL);
+}
+
+TEST_CASE("a process that does not hand out its memory is named, and whether it has ended") {
+  Owner served;
+  Processes& owner = served.process;
+  const Told& told = served.told;
   CHECK(segments::fetch({told.address, 3}, told.id, Deadline::after(60s)));
   const auto unknown = segments::fetch({told.address, 3}, 12345, Deadline::after(60s));
   REQUIRE_FALSE(unknown);
