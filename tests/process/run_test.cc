@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "support/catch.h"
+#include "support/environment.h"
 #include "tutti/rendezvous.h"
 
 namespace tutti {
@@ -174,6 +175,17 @@ TEST_CASE("each rank is told who it is, in its own and in torch's words") {
                                           "[1] 1/3 1/3 1/3 1/3 127.0.0.1 port job place",
                                           "[2] 2/3 2/3 2/3 2/3 127.0.0.1 port job place"});
   CHECK(command.err().empty());
+}
+
+TEST_CASE("a job has the user's name and a number, in a rank a name of its own") {
+  const test::Environment named({"TUTTI_JOB"}, {{"TUTTI_JOB", "demo"}});
+  Command command(shell(1, "echo $TUTTI_JOB; " + command_path() +
+                               " run -n 1 --no-prefix -- sh -c 'echo $TUTTI_JOB'"));
+  CHECK(command.wait() == 0);
+  const auto lines = lines_of(command.out());
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].starts_with("[0] demo-"));
+  CHECK(lines[1].starts_with("[0] run-"));
 }
 
 TEST_CASE("whole lines, in each rank's order, stdout to stdout and stderr to stderr") {

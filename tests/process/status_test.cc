@@ -71,7 +71,8 @@ TEST_CASE("status names the rank that makes no call, and the one that is stopped
   const std::string transport = GENERATE("shared_memory", "tcp");
   const std::size_t count = GENERATE(2, 300'000);
   INFO(transport << " " << count);
-  const Environment environment({"TUTTI_"}, {{"TUTTI_JOB", job_name()}});
+  // As `tutti run` names it, and found by what the user named it.
+  const Environment environment({"TUTTI_"}, {{"TUTTI_JOB", job_name() + "-4711@123"}});
   const ScratchDirectory meeting;
   RankProcesses processes(meeting, 4, settings_of(transport), [&](int rank, Communicator& comm) {
     std::vector<float> data(count);

@@ -68,6 +68,11 @@ Supervision supervision(const RunOptions& options) {
           .elastic = options.elastic};
 }
 
+/// The user's name for the job, or ours, and what tells jobs of one name apart.
+std::string name_job(const std::string& ours, const std::string& number) {
+  return bootstrap::job_of_environment().value_or(ours) + "-" + number;
+}
+
 int run_here(const RunOptions& options) {
   const auto directory = bootstrap::user_directory();
   if (!directory) {
@@ -79,7 +84,7 @@ int run_here(const RunOptions& options) {
   job.rank_count = job.local_rank_count = options.rank_count;
   job.rendezvous = *directory;
   const auto self = bootstrap::name_process(getpid());
-  job.name = "run-" + (self ? self->name : std::to_string(getpid()));
+  job.name = name_job("run", self ? self->name : std::to_string(getpid()));
   auto secret = random_text(kSecretBytes);
   if (!secret) return fail(secret.error(), 1);
   job.secret = *std::move(secret);
@@ -105,7 +110,7 @@ Result<std::vector<Child>> prepare_hosts(const RunOptions& options) {
   run.grace_seconds = options.grace_seconds;
   run.job.program = options.program;
   TUTTI_TRY(const std::string name, random_text(8));
-  run.job.name = "hosts-" + name;
+  run.job.name = name_job("hosts", name);
   TUTTI_TRY(run.job.secret, random_text(kSecretBytes));
   // As other hosts know it; without what is only for ssh.
   const std::string& first = run.hosts.front().host;

@@ -197,7 +197,9 @@ void find_lateness(CommStatus& comm) {
 
 bool is_wanted(const FoundTrack& one, const std::vector<std::string>& only) {
   return only.empty() || std::ranges::any_of(only, [&](const std::string& name) {
-           return name == std::to_string(one.pid) || name == one.track.job;
+           // Behind a "-": what `tutti run` adds, to tell its jobs of one name apart.
+           return name == std::to_string(one.pid) || name == one.track.job ||
+                  one.track.job.starts_with(name + "-");
          });
 }
 

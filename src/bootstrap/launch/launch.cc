@@ -16,6 +16,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/one_line.h"
 #include "bootstrap/limits.h"
 #include "tutti/rendezvous.h"
 
@@ -32,7 +33,8 @@ std::optional<std::string> variable(const char* name) {
 
 std::string text_of(const char* name) { return variable(name).value_or(""); }
 
-Error malformed(const std::string& what) { return {Code::kInvalidArgument, what}; }
+/// Values of variables may hold anything.
+Error malformed(const std::string& what) { return {Code::kInvalidArgument, one_line(what)}; }
 
 Result<int> number(const char* name, int least, int most) {
   const auto text = variable(name);
@@ -187,6 +189,10 @@ Result<LaunchInfo> from_launcher() {
 }  // namespace
 
 std::string bootstrap::secret_of_environment() { return text_of("TUTTI_SECRET"); }
+
+std::optional<std::string> bootstrap::job_of_environment() {
+  return variable("TUTTI_RANK") ? std::nullopt : variable("TUTTI_JOB");
+}
 
 Result<LaunchInfo> detect_launch() {
   TUTTI_TRY(auto info, from_launcher());
