@@ -86,11 +86,17 @@ Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
   milliseconds attempt = kFirstAttempt, pause = kFirstPause;
   Error last{Code::kTimeout, "no time was left"};
   for (bool first = true; first || !deadline.passed(); first = false) {
+    bool answered = false;  // Somebody did, which says more than that nobody listens elsewhere.
+    const auto note = [&](Error error, bool nobody) {
+      if (answered && nobody) return;
+      answered = answered || !nobody;
+      last = std::move(error);
+    };
     for (const auto& [host, port] : place_.candidates) {
       // Asked anew each time: in clusters a name may come to life after its users.
       auto addresses = resolve(host, port, deadline);
       if (!addresses) {
-        last = std::move(addresses.error());
+        note(std::move(addresses.error()), true);
         continue;
       }
       for (const SocketAddress& address : *addresses) {
@@ -98,11 +104,11 @@ Result<TcpClient::Link> TcpClient::open(Deadline deadline) {
         auto link = open_one(address, earlier(deadline, Deadline::after(attempt)), refused);
         const bool seen = was_at(address, bool(link));
         if (link) return Link{*std::move(link)};
-        last = std::move(link.error());
         if (refused && seen) {  // It does not come back.
-          last.what = "it was there before, and has gone: " + last.what;
-          return last;
+          link.error().what = "it was there before, and has gone: " + link.error().what;
+          return std::move(link.error());
         }
+        note(std::move(link.error()), refused);
         if (last.code == Code::kMismatch && place_.candidates.size() == 1) {
           last.what = "rendezvous: " + last.what;
           return last;
