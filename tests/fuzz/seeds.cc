@@ -423,12 +423,19 @@ std::string outline(const std::string& name, const std::string& seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr std::string_view kUsage = "fuzz_seeds [--check] FOLDER\n";
   const bool check = argc == 3 && std::string_view(argv[1]) == "--check";
-  if (argc != 2 && !check) {
-    std::cerr << "fuzz_seeds [--check] FOLDER\n";
+  const std::string_view last = argc > 1 ? argv[argc - 1] : "";
+  if (argc == 2 && (last == "--help" || last == "-h")) {
+    std::cout << kUsage;
+    return 0;
+  }
+  // A mistyped option would become a folder full of seeds.
+  if ((argc != 2 && !check) || last.empty() || last.starts_with('-')) {
+    std::cerr << kUsage;
     return 2;
   }
-  const std::filesystem::path folder = argv[argc - 1];
+  const std::filesystem::path folder = last;
   int different = 0;
   for (const auto& [name, bytes] : all_seeds()) {
     const auto path = folder / name;
