@@ -72,10 +72,11 @@ bool is_device_rule(std::string_view text) {
   return true;
 }
 
-/// Whether a path can be shown in one line, and opened.
+/// Whether a path can be shown in one line, and opened. Names are any bytes, mostly UTF-8.
 bool is_path(std::string_view text) {
-  return text.size() <= 4096 &&
-         std::ranges::all_of(text, [](char c) { return c >= ' ' && c != 127; });
+  return text.size() <= 4096 && std::ranges::all_of(text, [](char c) {
+           return static_cast<unsigned char>(c) >= ' ' && c != 127;
+         });
 }
 
 bool is_interface_rule(std::string_view text) { return text.size() <= 256 && is_path(text); }
