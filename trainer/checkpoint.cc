@@ -4,56 +4,48 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 
-#include <nlohmann/json.hpp>
+#include "trainer/checkpoint_file.h"
 
 namespace tutti::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
-Error failed(Code code, const std::string& what) { return {code, "checkpoint: " + what}; }
+constexpr std::size_t kMostReason = 1024;  // Bytes of an error that other ranks get.
 
-/// The same outcome on all ranks: an own error, or that of the lowest rank that has one.
+/// The same outcome on all ranks: the error of the lowest rank that has one, with its reason.
 Status agree(Communicator& comm, const Status& own) {
   const auto none = static_cast<std::int32_t>(comm.rank_count());
   std::int32_t first = own ? none : comm.rank().value;
   TUTTI_RETURN_IF_ERROR(comm.all_reduce(&first, &first, 1, DataType::kInt32, ReduceOp::kMin));
-  if (!own) return own.error();
   if (first == none) return ok();
-  return Error{Code::kSystem,
-               "checkpoint: rank " + std::to_string(first) + " could not do its part", comm.rank(),
-               Rank{first}};
+  std::array<char, kMostReason> reason{};  // Its code, then its text.
+  if (first == comm.rank().value) {
+    reason[0] = static_cast<char>(own.error().code);
+    own.error().what.copy(&reason[1], reason.size() - 2);
+  }
+  TUTTI_RETURN_IF_ERROR(
+      comm.broadcast(reason.data(), reason.data(), reason.size(), DataType::kUint8, Rank{first}));
+  // A rank that fails may end the communicator at once. None does before all have the reason; from
+  // here on it does not matter.
+  static_cast<void>(comm.barrier());
+  if (!own) return own.error();
+  return Error{static_cast<Code>(reason[0]), &reason[1], comm.rank(), Rank{first}};
 }
 
 Status make_folder(const fs::path& folder) {
   std::error_code refused;
   fs::create_directories(folder, refused);
-  if (refused) return failed(Code::kSystem, "can't make " + folder.string());
-  return ok();
+  if (!refused) return ok();
+  return checkpoint_error(Code::kSystem, "can't make " + folder.string(), refused.value());
 }
 
-/// A file is there as a whole or not at all.
-Status write_whole(const fs::path& path, const std::string& head, std::span<const Piece> pieces) {
-  const fs::path draft = path.string() + ".draft";
-  std::ofstream file(draft, std::ios::binary);
-  file << head << '\n';
-  for (const Piece& piece : pieces) {
-    file.write(reinterpret_cast<const char*>(piece.values.data()),
-               static_cast<std::streamsize>(piece.values.size_bytes()));
-  }
-  file.close();
-  std::error_code refused;
-  if (file) fs::rename(draft, path, refused);
-  if (!file || refused) return failed(Code::kSystem, "can't write " + path.string());
-  return ok();
-}
-
-std::string text_of(const std::vector<Piece>& pieces) {
+Json parts_of(const std::vector<Piece>& pieces) {
   Json list = Json::array();
   for (const Piece& piece : pieces) {
     list.push_back({{"what", piece.what},
@@ -61,7 +53,7 @@ std::string text_of(const std::vector<Piece>& pieces) {
                     {"count", piece.values.size()},
                     {"by_rank", piece.held == Held::kByRank}});
   }
-  return list.dump();
+  return {{"parts", list}};
 }
 
 fs::path turn_folder(const fs::path& folder, std::uint64_t turn) {
@@ -94,15 +86,10 @@ void remove_others(const fs::path& folder, std::uint64_t latest) {
 /// Copies what lies in a rank's file into the pieces; counts the values that were filled, without
 /// optional ones. `own`: the file is of this rank, or of the one in whose place it is.
 Result<std::size_t> read_parts(const fs::path& path, bool own, std::span<const Piece> pieces) {
-  std::ifstream file(path, std::ios::binary);
-  std::string head;
-  std::getline(file, head);
-  const Json list = Json::parse(head, nullptr, false);
-  if (!file || !list.is_array())
-    return failed(Code::kInvalidArgument, "can't read " + path.string());
-  auto at = static_cast<std::streamoff>(head.size() + 1);
+  TUTTI_TRY(CheckedFile file, open_checked(path));
+  std::streamoff at = file.values;
   std::size_t filled = 0;
-  for (const Json& part : list) {
+  for (const Json& part : file.head.at("parts")) {
     const std::size_t begin = part.value("begin", std::size_t{0});
     const std::size_t count = part.value("count", std::size_t{0});
     const bool by_rank = part.value("by_rank", false);
@@ -112,10 +99,11 @@ Result<std::size_t> read_parts(const fs::path& path, bool own, std::span<const P
       const std::size_t from = std::max(begin, piece.begin);
       const std::size_t to = std::min(begin + count, piece.begin + piece.values.size());
       if (from >= to) continue;
-      file.seekg(at + static_cast<std::streamoff>((from - begin) * sizeof(float)));
-      file.read(reinterpret_cast<char*>(piece.values.data() + (from - piece.begin)),
-                static_cast<std::streamsize>((to - from) * sizeof(float)));
-      if (!file) return failed(Code::kInvalidArgument, path.string() + " is not whole");
+      file.stream.seekg(at + static_cast<std::streamoff>((from - begin) * sizeof(float)));
+      file.stream.read(reinterpret_cast<char*>(piece.values.data() + (from - piece.begin)),
+                       static_cast<std::streamsize>((to - from) * sizeof(float)));
+      if (!file.stream)
+        return checkpoint_error(Code::kInvalidArgument, "can't read " + path.string(), errno);
       filled += piece.optional ? 0 : to - from;
     }
     at += static_cast<std::streamoff>(count * sizeof(float));
@@ -125,15 +113,16 @@ Result<std::size_t> read_parts(const fs::path& path, bool own, std::span<const P
 
 /// Fills this rank's pieces; returns the rest.
 Result<State> read_all(Worker& worker, Communicator& comm, const fs::path& folder) {
-  std::ifstream file(folder / "latest");
-  if (!file) return failed(Code::kInvalidArgument, "there is none in " + folder.string());
-  const Json manifest = Json::parse(file, nullptr, false);
-  if (manifest.is_discarded() || !manifest.is_object())
-    return failed(Code::kInvalidArgument, "can't read " + (folder / "latest").string());
+  const fs::path latest = folder / "latest";
+  std::error_code unknown;
+  if (!fs::exists(latest, unknown) && !unknown)
+    return checkpoint_error(Code::kInvalidArgument, "there is none in " + folder.string());
+  TUTTI_TRY(const CheckedFile opened, open_checked(latest));
+  const Json& manifest = opened.head;
   if (manifest.value("task", "") != worker.task()) {
-    return failed(Code::kInvalidArgument, folder.string() + " has one of '" +
-                                              manifest.value("task", "") + "', not of '" +
-                                              worker.task() + "'");
+    return checkpoint_error(Code::kInvalidArgument, folder.string() + " has one of '" +
+                                                        manifest.value("task", "") + "', not of '" +
+                                                        worker.task() + "'");
   }
   State position;
   position.turn = manifest.value("turn", std::uint64_t{0});
@@ -149,10 +138,10 @@ Result<State> read_all(Worker& worker, Communicator& comm, const fs::path& folde
   }
   const int ranks = manifest.value("ranks", 0);
   if (by_rank && ranks != comm.rank_count()) {
-    return failed(Code::kInvalidArgument, "each rank has weights of its own in " +
-                                              worker.strategy_name() + ": go on with " +
-                                              std::to_string(ranks) + " ranks, as " +
-                                              folder.string() + " has");
+    return checkpoint_error(Code::kInvalidArgument, "each rank has weights of its own in " +
+                                                        worker.strategy_name() + ": go on with " +
+                                                        std::to_string(ranks) + " ranks, as " +
+                                                        folder.string() + " has");
   }
   // What is optional is in the first file.
   for (int rank = 0; rank < ranks && (rank == 0 || filled < wanted); ++rank) {
@@ -161,7 +150,8 @@ Result<State> read_all(Worker& worker, Communicator& comm, const fs::path& folde
     filled += more;
   }
   if (filled != wanted)
-    return failed(Code::kInvalidArgument, folder.string() + " lacks values of this strategy");
+    return checkpoint_error(Code::kInvalidArgument,
+                            folder.string() + " lacks values of this strategy");
   return position;
 }
 
@@ -171,7 +161,7 @@ Status may_checkpoint(Communicator& comm, const std::string& folder) {
   const auto look = [&]() -> Status {
     TUTTI_RETURN_IF_ERROR(make_folder(folder));
     if (access(folder.c_str(), W_OK) == 0) return ok();
-    return failed(Code::kSystem, "can't write into " + folder);
+    return checkpoint_error(Code::kSystem, "can't write into " + folder, errno);
   };
   return agree(comm, look());
 }
@@ -185,13 +175,13 @@ Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& fo
     std::erase_if(pieces, [](const Piece& piece) { return piece.held == Held::kEverywhere; });
   const auto write = [&]() -> Status {
     TUTTI_RETURN_IF_ERROR(make_folder(into));
-    return write_whole(into / ("rank-" + std::to_string(comm.rank().value)), text_of(pieces),
-                       pieces);
+    return write_checked(into / ("rank-" + std::to_string(comm.rank().value)), parts_of(pieces),
+                         pieces);
   };
   TUTTI_RETURN_IF_ERROR(agree(comm, write()));
-  Status named = comm.rank().value != 0 ? ok()
-                                        : write_whole(fs::path(folder) / "latest",
-                                                      manifest_of(worker, comm).dump(1), {});
+  Status named = comm.rank().value != 0
+                     ? ok()
+                     : write_checked(fs::path(folder) / "latest", manifest_of(worker, comm), {});
   TUTTI_RETURN_IF_ERROR(agree(comm, named));
   if (comm.rank().value == 0) remove_others(folder, position.turn);
   return ok();
@@ -204,7 +194,7 @@ Status resume(Worker& worker, Communicator& comm, const std::string& folder) {
       TUTTI_TRY(position, read_all(worker, comm, folder));
       return ok();
     } catch (const Json::exception& wrong) {  // A value of another kind than it has to be.
-      return failed(Code::kInvalidArgument, "can't read " + folder + ": " + wrong.what());
+      return checkpoint_error(Code::kInvalidArgument, "can't read " + folder + ": " + wrong.what());
     }
   };
   TUTTI_RETURN_IF_ERROR(agree(comm, read()));

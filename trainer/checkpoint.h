@@ -5,9 +5,10 @@
 // one strategy also fits another. Where each rank has weights of its own (local, gossip), as many
 // ranks go on, by the same strategy.
 //
-//   FOLDER/latest          JSON: which one is the latest, and what it is of
-//   FOLDER/turn-N/rank-R   a line of JSON that says what follows, then float32 in this machine's
-//                          order
+//   FOLDER/latest          which one is the latest, and what it is of
+//   FOLDER/turn-N/rank-R   what this rank held: a list of stretches, then their values
+//
+// Each file has a checksum (checkpoint_file.h).
 #pragma once
 #include <string>
 
@@ -23,8 +24,8 @@ Status may_checkpoint(Communicator& comm, const std::string& folder);
 Status save_checkpoint(Worker& worker, Communicator& comm, const std::string& folder);
 
 /// Goes on from the latest checkpoint in that folder. After Worker::use.
-/// kInvalidArgument if it is of another network, optimiser, seed or batch, not whole, lacks values
-/// of this strategy, or has values of each rank and there are other ranks.
+/// kInvalidArgument if it is of another network, optimiser, seed or batch, not whole, damaged,
+/// lacks values of this strategy, or has values of each rank and there are other ranks.
 Status resume(Worker& worker, Communicator& comm, const std::string& folder);
 
 }  // namespace tutti::trainer

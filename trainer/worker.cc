@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <numeric>
 #include <random>
 #include <thread>
+
+#include "trainer/hash.h"
 
 namespace tutti::trainer {
 namespace {
@@ -246,12 +247,9 @@ Result<std::uint64_t> Worker::check_replicas(std::vector<float>& weights) {
   }
   TUTTI_RETURN_IF_ERROR(strategy_->end_evaluation());
   traffic_->pause(false);
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const float weight : weights) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &weight, sizeof(bits));
-    hash = (hash ^ bits) * 1099511628211ULL;
-  }
+  WordHash bits;
+  bits.add(weights);
+  const std::uint64_t hash = bits.value();
   Communicator& comm = traffic_->communicator();
   std::vector<std::uint64_t> all(traffic_->ranks());
   TUTTI_RETURN_IF_ERROR(comm.all_gather(&hash, all.data(), 1, DataType::kUint64));

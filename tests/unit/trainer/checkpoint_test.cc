@@ -12,6 +12,7 @@
 #include "support/catch.h"
 #include "support/cluster.h"
 #include "support/processes.h"
+#include "trainer/checkpoint_file.h"
 #include "trainer/train.h"
 #include "trainer/worker.h"
 #include "unit/trainer/digits.h"
@@ -255,7 +256,8 @@ TEST_CASE("a checkpoint that can't be gone on from is refused on all ranks") {
   options.checkpoint = folder;
   REQUIRE(train_on(2, options).complaint == "");
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.path().filename() == "rank-1") CHECK(fs::file_size(entry.path()) == 3);  // "[]"
+    if (entry.path().filename() == "rank-1")
+      CHECK(fs::file_size(entry.path()) < 100);  // No values.
   }
 
   const auto refused = [&](TrainOptions then, const char* why) {
@@ -284,13 +286,91 @@ TEST_CASE("a checkpoint that can't be gone on from is refused on all ranks") {
   std::string whole;
   std::ifstream latest(folder + "/latest");
   std::getline(latest, whole, '\0');
+  std::ofstream(folder + "/latest") << R"({"turn": "first", "task": 7})" << '\n';
+  refused(options, "/latest is damaged");
   std::ofstream(folder + "/latest") << R"({"turn": "first", "task": 7})";
-  refused(options, "can't read");
+  refused(options, "/latest is not whole");
+  std::ofstream(folder + "/latest") << "{\n \"turn\": 1\n}\n";
+  refused(options, "/latest is of an older version");
+  std::ofstream(folder + "/latest").close();
+  refused(options, "/latest is empty");
+  fs::remove(folder + "/latest");
+  fs::create_directory(folder + "/latest");
+  refused(options, "/latest: Is a directory");
+  fs::remove(folder + "/latest");
   std::ofstream(folder + "/latest") << whole;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.path().filename() == "rank-0") fs::resize_file(entry.path(), 5000);
   }
-  refused(options, "is not whole");
+  refused(options, "rank-0 is not whole");
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().filename() == "rank-0") fs::resize_file(entry.path(), 0);
+  }
+  refused(options, "rank-0 is empty");
+}
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_CASE("one changed bit anywhere in a checkpoint is refused on all ranks, by the file's name") {
+  const ScratchDirectory scratch;
+  TrainOptions options = options_of("zero1");
+  options.epochs = 1;
+  options.checkpoint = scratch.path() + "/made";
+  REQUIRE(train_on(2, options).complaint == "");
+  options.resume = std::exchange(options.checkpoint, "");
+  options.epochs = 2;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(options.resume)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  REQUIRE(files.size() == 3);
+  for (const fs::path& path : files) {
+    const std::string whole = bytes_of(path);
+    const auto with = [&](const std::string& bytes) {
+      std::ofstream(path, std::ios::binary) << bytes;
+      return train_on(2, options).complaint;
+    };
+    const std::size_t line = whole.find('\n');
+    for (const std::size_t at :
+         {std::size_t{0}, std::size_t{3}, std::size_t{10}, line / 2, line - 18, line - 3, line - 1,
+          line, whole.size() / 2, whole.size() * 3 / 4, whole.size() - 1}) {
+      INFO(path << ", byte " << at << " of " << whole.size());
+      std::string changed = whole;
+      changed[at] = static_cast<char>(changed[at] ^ 1 << at % 8);
+      const std::string complaint = with(changed);
+      CHECK_THAT(complaint, Catch::Contains("checkpoint: " + path.string() + " is ") &&
+                                Catch::Contains("resume from another copy"));
+    }
+    CHECK_THAT(with(whole + "more"), Catch::Contains(path.string() + " is damaged"));
+    CHECK(with(whole) == "");
+  }
+}
+
+TEST_CASE("a checkpoint of another format is told from a damaged one") {
+  const ScratchDirectory scratch;
+  const fs::path path = scratch.path() + "/file";
+  REQUIRE(write_checked(path, {{"format", 3}, {"parts", Json::array()}}, {}));
+  const auto newer = open_checked(path);
+  REQUIRE_FALSE(newer);
+  CHECK(newer.error().what.find("is of another version") != std::string::npos);
+  std::ofstream(path) << "[{\"what\":\"weights\",\"begin\":0,\"count\":0}]\n";
+  const auto older = open_checked(path);
+  REQUIRE_FALSE(older);
+  CHECK(older.error().what.find("is of an older version") != std::string::npos);
+}
+
+TEST_CASE("a checkpoint that can't be written says why, and leaves nothing behind") {
+  const ScratchDirectory scratch;
+  const fs::path path = scratch.path() + "/file";
+  fs::create_symlink("/dev/full", path.string() + ".draft");
+  const Status status = write_checked(path, {{"parts", Json::array()}}, {});
+  REQUIRE_FALSE(status);
+  CHECK(status.error().what.find("No space left on device") != std::string::npos);
+  CHECK_FALSE(fs::exists(path));
+  CHECK_FALSE(fs::is_symlink(path.string() + ".draft"));
 }
 
 TEST_CASE("values that only one rank lacks are refused on all") {
@@ -305,8 +385,13 @@ TEST_CASE("values that only one rank lacks are refused on all") {
   options.resume = std::exchange(options.checkpoint, "");
   options.epochs = 2;
   const Run run = train_on(2, options);
+  const std::string reason = "rank-1 is not whole";
+  std::size_t told = 0;
+  for (auto at = run.complaint.find(reason); at != std::string::npos;
+       at = run.complaint.find(reason, at + 1))
+    ++told;
   INFO(run.complaint);
-  CHECK(run.complaint.find("checkpoint: ") != std::string::npos);
+  CHECK(told == 2);
 }
 
 TEST_CASE("a rank that can't write ends the checkpoint on all, and the one before stays") {
@@ -320,6 +405,7 @@ TEST_CASE("a rank that can't write ends the checkpoint on all, and the one befor
   std::ofstream(options.checkpoint + "/turn-" + std::to_string(2 * (steps + 1))).put('x');
   const Run run = train_on(2, options);
   CHECK(run.complaint.find("checkpoint: can't make") != std::string::npos);
+  CHECK(run.complaint.find("Not a directory") != std::string::npos);
   TrainOptions then = options_of("zero1");
   then.epochs = 2;
   then.resume = options.checkpoint;
