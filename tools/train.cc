@@ -99,6 +99,10 @@ Result<int> compare(TrainCommand command, const trainer::Split& data) {
   std::vector<std::string> names = command.compare;
   if (names.size() == 1 && names[0] == "all") names = strategy_words();
   const int ranks = command.ranks == 0 ? 2 : command.ranks;
+  for (const std::string& name : names) {  // Before the first of them trains.
+    command.options.strategy.name = name;
+    TUTTI_RETURN_IF_ERROR(trainer::check_ranks(command.options, ranks));
+  }
   std::vector<trainer::Compared> runs;
   for (const std::string& name : names) {
     command.options.strategy.name = name;
@@ -119,6 +123,7 @@ Result<double> run_apart(TrainCommand command, int ranks, const trainer::Split& 
   options.batch = std::max<std::size_t>(1, options.batch / count);
   options.slices = std::max<std::size_t>(1, options.slices / count);
   options.strategy.name = "ddp";  // Some need several ranks.
+  if (options.slow_rank > 0) options.slow_rank = -1;
   trainer::Split part = data;
   for (trainer::Samples* samples : {&part.train, &part.test}) {
     const std::size_t kept = std::max<std::size_t>(1, samples->size() / count);
@@ -142,6 +147,8 @@ Result<double> run_apart(TrainCommand command, int ranks, const trainer::Split& 
 
 /// Several numbers of ranks: with one batch in all (strong), then with one for each rank (weak).
 Result<int> scale(TrainCommand command, const trainer::Split& data) {
+  for (const int ranks : command.scaling)  // Before the first of them trains.
+    TUTTI_RETURN_IF_ERROR(trainer::check_ranks(command.options, ranks));
   const std::size_t batch = command.options.batch;
   std::vector<trainer::Scaling> all{{"strong", {}}, {"weak", {}}};
   for (trainer::Scaling& scaling : all) {

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "trainer/checkpoint.h"
+#include "trainer/strategies/ps.h"
 #include "trainer/worker.h"
 
 namespace tutti::trainer {
@@ -27,6 +28,17 @@ Status check_options(const TrainOptions& options) {
   return ok();
 }
 
+Status check_ranks(const TrainOptions& options, int ranks) {
+  const auto refuse = [](const std::string& what) { return Error{Code::kInvalidArgument, what}; };
+  const StrategyOptions& strategy = options.strategy;
+  if (options.slow_rank >= ranks)
+    return refuse("rank " + std::to_string(options.slow_rank) + " can't be slow: there " +
+                  (ranks == 1 ? "is rank 0 alone" : "are ranks 0 to " + std::to_string(ranks - 1)));
+  if (strategy.name != "ps" && strategy.name != "async_ps" && strategy.name != "dcasgd")
+    return ok();
+  return check_servers(strategy.servers, static_cast<std::size_t>(ranks));
+}
+
 Result<Outcome> outcome_of(Worker& worker, double samples, double seconds) {
   Outcome outcome{.epochs = worker.epochs(),
                   .samples_per_second = samples / std::max(seconds, 1e-9),
@@ -44,6 +56,7 @@ Result<Outcome> outcome_of(Worker& worker, double samples, double seconds) {
 Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions& options,
                       const std::function<void(int, int, const Epoch&)>& progress) {
   TUTTI_RETURN_IF_ERROR(check_options(options));
+  TUTTI_RETURN_IF_ERROR(check_ranks(options, comm.rank_count()));
   TUTTI_TRY(const Network network, make_network(options.model, data.train));
   Worker worker(data, options, network);
   TUTTI_RETURN_IF_ERROR(worker.use(comm));

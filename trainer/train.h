@@ -74,6 +74,9 @@ Result<Outcome> train(Communicator& comm, const Split& data, const TrainOptions&
 
 /// kInvalidArgument if something is 0 that must not be.
 Status check_options(const TrainOptions& options);
+/// kInvalidArgument if the options name a rank that is not there, or more servers than there can
+/// be.
+Status check_ranks(const TrainOptions& options, int ranks);
 
 /// Why no communication was hidden, where none was and there was some; else empty. `ranks_here`:
 /// ranks on this host.

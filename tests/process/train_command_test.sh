@@ -98,6 +98,13 @@ refused 2 --strategy --strategy none
 refused 2 "unknown value 'none'; there are ddp" --compare none
 refused 2 "write rank and milliseconds" --slow-rank 1
 refused 2 "needs 2 ranks" --strategy ps
+refused 2 "of 2 ranks at most 1 can be servers" --ranks 2 --strategy ps --servers 2
+refused 2 "of 3 ranks at most 2 can be servers" --ranks 3 --strategy dcasgd --servers 9
+refused 2 "of 2 ranks at most 1 can be servers" --compare ddp,async_ps --servers 2
+refused 2 "there are ranks 0 to 1" --ranks 2 --slow-rank 2:1ms
+refused 2 "there is rank 0 alone" --slow-rank 1:1ms
+refused 2 "there is rank 0 alone" --scaling 2,1 --slow-rank 1:1ms
+[ ! -s "$work/out" ] || fail "trained on 2 ranks before it refused 1"
 refused 2 "with strategy fsdp" --precision bf16
 refused 2 "find_unused only" --drop-units 0.5
 refused 2 "$work/none/plot.svg" --epochs 1 --target-accuracy 0 --plot "$work/none/plot.svg"

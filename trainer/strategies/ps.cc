@@ -12,9 +12,16 @@
 
 namespace tutti::trainer {
 
-std::size_t ParameterServer::servers() const {
-  const std::size_t ranks = traffic().ranks();
-  return ranks == 1 ? 0 : std::min(ranks - 1, static_cast<std::size_t>(options().servers));
+Status check_servers(int servers, std::size_t ranks) {
+  const auto refuse = [](const std::string& what) { return Error{Code::kInvalidArgument, what}; };
+  if (ranks < 2) return refuse("a parameter server needs 2 ranks or more");
+  if (static_cast<std::size_t>(servers) < ranks) return ok();
+  return refuse(std::to_string(servers) + " servers leave no worker: of " + std::to_string(ranks) +
+                " ranks at most " + std::to_string(ranks - 1) + " can be servers");
+}
+
+std::size_t ParameterServer::servers() const {  // begin() has checked it.
+  return static_cast<std::size_t>(options().servers);
 }
 
 ParameterServer::Part ParameterServer::part(std::size_t server) const {
@@ -25,8 +32,7 @@ ParameterServer::Part ParameterServer::part(std::size_t server) const {
 Strategy::Share ParameterServer::share() const { return {traffic().me(), workers(), serves()}; }
 
 Status ParameterServer::begin(std::span<const float> weights) {
-  if (servers() == 0)
-    return Error{Code::kInvalidArgument, "a parameter server needs 2 ranks or more"};
+  TUTTI_RETURN_IF_ERROR(check_servers(options().servers, traffic().ranks()));
   const Part mine = serves() ? part(traffic().me() - workers()) : Part{0, weights.size()};
   TUTTI_TRY(weights_, make(Holds::kParameters, mine.size));
   TUTTI_TRY(gradient_, make(Holds::kGradients, mine.size));

@@ -10,6 +10,9 @@
 
 namespace tutti::trainer {
 
+/// kInvalidArgument if no rank would be left as a worker.
+Status check_servers(int servers, std::size_t ranks);
+
 class ParameterServer : public Strategy {
  public:
   using Strategy::Strategy;
