@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <system_error>
 
 namespace tutti::trainer {
 namespace {
@@ -46,6 +48,14 @@ std::string read_line(const std::string& line, Samples& digits) {
   return "";
 }
 
+/// Why it is not read; empty: it is. A folder can be opened, and looks like an empty file.
+std::string unreadable(const std::string& path, const std::ifstream& opened) {
+  int number = opened ? 0 : errno;
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) number = EISDIR;
+  return number == 0 ? "" : std::generic_category().message(number);
+}
+
 void append(const Samples& from, std::size_t index, Samples& to) {
   to.inputs.insert(to.inputs.end(), from.input(index), from.input(index) + from.inputs_each);
   to.labels.insert(to.labels.end(), from.label(index), from.label(index) + from.labels_each);
@@ -54,8 +64,10 @@ void append(const Samples& from, std::size_t index, Samples& to) {
 }  // namespace
 
 Result<Samples> read_digits(const std::string& path) {
+  errno = 0;
   std::ifstream file(path);
-  if (!file) return Error{Code::kInvalidArgument, path + ": no such file, or it can't be read"};
+  if (const std::string why = unreadable(path, file); !why.empty())
+    return Error{Code::kInvalidArgument, path + ": " + why};
   Samples digits;
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {
@@ -79,8 +91,9 @@ Result<Samples> read_text(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     return Error{Code::kInvalidArgument, path + ": " + why};
   };
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return refuse("no such file, or it can't be read");
+  if (const std::string why = unreadable(path, file); !why.empty()) return refuse(why);
   std::string text;
   for (char c = 0; text.size() <= kMostText && file.get(c);) text += c;
   if (text.size() < kLeastText || text.size() > kMostText)

@@ -86,7 +86,7 @@ refused() {
   [ "$(wc -l <"$work/err")" = 1 ] || { cat "$work/err"; fail "not one line: $*"; }
   grep -qF -- "$words" "$work/err" || { cat "$work/err"; fail "does not say '$words': $*"; }
 }
-refused 2 "$work/nothing.csv" --data "$work/nothing.csv"
+refused 2 "$work/nothing.csv: No such file or directory" --data "$work/nothing.csv"
 head -c 5000 "$TEST_SOURCE_DIR/trainer/data/digits.csv" >"$work/short.csv"
 refused 2 "$work/short.csv:" --data "$work/short.csv"
 refused 2 --ranks --ranks 0
@@ -105,6 +105,8 @@ refused 2 "there are ranks 0 to 1" --ranks 2 --slow-rank 2:1ms
 refused 2 "there is rank 0 alone" --slow-rank 1:1ms
 refused 2 "there is rank 0 alone" --scaling 2,1 --slow-rank 1:1ms
 [ ! -s "$work/out" ] || fail "trained on 2 ranks before it refused 1"
+refused 2 ".: Is a directory" --data .
+refused 2 ".: Is a directory" --model transformer --data .
 refused 2 "with strategy fsdp" --precision bf16
 refused 2 "find_unused only" --drop-units 0.5
 refused 2 "$work/none/plot.svg" --epochs 1 --target-accuracy 0 --plot "$work/none/plot.svg"
