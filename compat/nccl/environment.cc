@@ -32,7 +32,8 @@ std::optional<int> parse_number(std::string_view text, int least, int most) {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_printable(char c) { return c >= ' ' && c < 127; }
+/// UTF-8 too: names of files.
+bool is_printable(char c) { return static_cast<unsigned char>(c) >= ' ' && c != 127; }
 
 /// NCCL ignores the case of words.
 std::string upper(std::string_view text) {

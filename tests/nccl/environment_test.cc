@@ -107,6 +107,8 @@ TEST_CASE("variables that go together make one setting") {
   CHECK(becomes(kTransport, {{"NCCL_IB_DISABLE", "1"}, {"NCCL_NET", "IB"}}) == "^verbs");
   CHECK(becomes(kTransport, {{"NCCL_NET", "AWS Libfabric"}}) == "-");
   CHECK(becomes("TUTTI_TOPOLOGY", {{"NCCL_TOPO_FILE", "/opt/a b.xml"}}) == "/opt/a b.xml");
+  CHECK(becomes("TUTTI_TOPOLOGY", {{"NCCL_TOPO_FILE", "/opt/grün.xml"}}) == "/opt/grün.xml");
+  CHECK(becomes("TUTTI_TOPOLOGY", {{"NCCL_TOPO_FILE", "a\x7f"}}) == "-");
   CHECK(becomes("TUTTI_TOPOLOGY", {{"NCCL_TOPO_FILE", "off"}}) == "./off");
   CHECK(becomes("TUTTI_TOPOLOGY_DUMP", {{"NCCL_TOPO_DUMP_FILE", "x.xml"}}) == "x.xml");
   CHECK(becomes("TUTTI_TOPOLOGY_DUMP_RANK", {{"NCCL_TOPO_DUMP_FILE_RANK", "7"}}) == "7");
