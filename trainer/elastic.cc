@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "trainer/stragglers.h"
@@ -50,14 +52,17 @@ class Announcement {
       name += std::to_string(static_cast<unsigned>(id.bytes[i]));
     path_ = fs::path(folder) / (std::string(kAnnouncement) + name);
     const fs::path draft = fs::path(folder) / ("draft." + name);
+    errno = 0;
     std::ofstream file(draft, std::ios::binary);
     file.write(reinterpret_cast<const char*>(id.bytes.data()),
                static_cast<std::streamsize>(id.bytes.size()));
-    file.close();
-    std::error_code failed;
+    if (file) file.close();
+    std::error_code failed(file ? 0 : errno, std::generic_category());
     if (file) fs::rename(draft, path_, failed);  // Whole, or not there.
     if (file && !failed) return ok();
-    return Error{Code::kSystem, "can't write into the folder " + folder};
+    std::error_code ignored;
+    fs::remove(draft, ignored);
+    return Error{Code::kSystem, "can't write into the folder " + folder + ": " + failed.message()};
   }
   ~Announcement() {
     std::error_code ignored;

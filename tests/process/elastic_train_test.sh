@@ -92,3 +92,9 @@ code=0
 TUTTI_TIMEOUT_MS=300 "$tutti" train --elastic "$work" --join >"$work/out" 2>"$work/err" || code=$?
 [ "$code" = 1 ] || fail "exit code $code where nobody trains"
 grep -q "has taken this one in" "$work/err" || fail "does not say that nobody trains"
+mkdir -m 700 "$work/full"
+# Every write fails as on a full disk, but by the limit of a file's size.
+(trap '' XFSZ; ulimit -f 0; "$tutti" train --elastic "$work/full" --join 2>&1 || true) | cat >"$work/err"
+grep -q "can't write into the folder $work/full: File too large" "$work/err" ||
+  { cat "$work/err"; fail "does not say why it can't write"; }
+[ -z "$(ls -A "$work/full")" ] || fail "left a draft"
