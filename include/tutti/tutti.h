@@ -77,7 +77,8 @@ enum {
   TUTTI_BFLOAT16 = 9,
   TUTTI_FLOAT8E4M3 = 10,
   TUTTI_FLOAT8E5M2 = 11,
-  TUTTI_INT16 = 12
+  TUTTI_INT16 = 12,
+  TUTTI_UINT16 = 13
 };
 
 typedef int tutti_op_t;

@@ -32,7 +32,7 @@ inline constexpr DataType kDataTypeOf = [] {
   if constexpr (std::is_same_v<T, std::byte>) return DataType::kUint8;
   if constexpr (std::integral<T> && !std::is_same_v<T, bool>) {
     if constexpr (sizeof(T) == 1) return kSigned ? DataType::kInt8 : DataType::kUint8;
-    if constexpr (sizeof(T) == 2 && kSigned) return DataType::kInt16;
+    if constexpr (sizeof(T) == 2) return kSigned ? DataType::kInt16 : DataType::kUint16;
     if constexpr (sizeof(T) == 4) return kSigned ? DataType::kInt32 : DataType::kUint32;
     if constexpr (sizeof(T) == 8) return kSigned ? DataType::kInt64 : DataType::kUint64;
   }

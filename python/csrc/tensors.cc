@@ -18,6 +18,7 @@ struct TorchType {
 constexpr TorchType kTypes[] = {{DataType::kInt8, at::kChar},
                                 {DataType::kUint8, at::kByte},
                                 {DataType::kInt16, at::kShort},
+                                {DataType::kUint16, at::kUInt16},
                                 {DataType::kInt32, at::kInt},
                                 {DataType::kUint32, at::kUInt32},
                                 {DataType::kInt64, at::kLong},
@@ -110,7 +111,7 @@ Reduced reduced_as(at::ScalarType type, const c10d::ReduceOp& op, const char* op
   }
   if (reduction.op == ReduceOp::kPreMulSum && c10::isIntegralType(type, false))
     refuse("a factor is a fraction; convert the tensor first");
-  if (type == at::kUInt16 || (type == at::kShort && averages))  // Sums may not fit.
+  if (averages && (type == at::kShort || type == at::kUInt16))  // Sums may not fit.
     return {{DataType::kInt32, 1}, reduction, at::kInt};
   if (c10::isComplexType(type)) {
     if (reduction.op != ReduceOp::kSum && !averages)

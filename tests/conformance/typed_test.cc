@@ -2,12 +2,15 @@
 // that don't fit.
 #include "tutti/typed.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <numeric>
 #include <vector>
 
 #include "support/catch.h"
 #include "support/cluster.h"
+#include "support/kinds.h"
 
 namespace tutti::test {
 namespace {
@@ -103,12 +106,24 @@ TEST_CASE("sizes that don't fit are named, and nothing is called") {
   });
 }
 
+TEST_CASE("every integer of the library has its type of C++") {
+  constexpr DataType kIntegers[] = {kDataTypeOf<std::int8_t>,  kDataTypeOf<std::uint8_t>,
+                                    kDataTypeOf<std::int16_t>, kDataTypeOf<std::uint16_t>,
+                                    kDataTypeOf<std::int32_t>, kDataTypeOf<std::uint32_t>,
+                                    kDataTypeOf<std::int64_t>, kDataTypeOf<std::uint64_t>};
+  for (const DataType type : all_types()) {
+    INFO(to_string(type));
+    CHECK(std::ranges::count(kIntegers, type) == (is_integer(type) ? 1 : 0));
+  }
+}
+
 TEST_CASE("types of C++ are those of the library") {
   STATIC_REQUIRE(kDataTypeOf<float> == DataType::kFloat32);
   STATIC_REQUIRE(kDataTypeOf<std::byte> == DataType::kUint8);
   STATIC_REQUIRE(kDataTypeOf<long> == DataType::kInt64);
   STATIC_REQUIRE(kDataTypeOf<unsigned long long> == DataType::kUint64);
   STATIC_REQUIRE(kDataTypeOf<short> == DataType::kInt16);
+  STATIC_REQUIRE(kDataTypeOf<unsigned short> == DataType::kUint16);
   STATIC_REQUIRE_FALSE(tutti::Buffer<std::vector<bool>>);
   STATIC_REQUIRE_FALSE(tutti::Buffer<std::vector<std::string>>);
   STATIC_REQUIRE_FALSE(OutputBuffer<const Floats&>);

@@ -54,6 +54,7 @@ struct NarrowElement {
 TUTTI_ELEMENT(kInt8, PlainElement<std::int8_t>)
 TUTTI_ELEMENT(kUint8, PlainElement<std::uint8_t>)
 TUTTI_ELEMENT(kInt16, PlainElement<std::int16_t>)
+TUTTI_ELEMENT(kUint16, PlainElement<std::uint16_t>)
 TUTTI_ELEMENT(kInt32, PlainElement<std::int32_t>)
 TUTTI_ELEMENT(kUint32, PlainElement<std::uint32_t>)
 TUTTI_ELEMENT(kInt64, PlainElement<std::int64_t>)

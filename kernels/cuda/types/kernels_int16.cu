@@ -2,3 +2,4 @@
 #include "kernels/cuda/all.h"
 
 TUTTI_KERNELS(kInt16)
+TUTTI_KERNELS(kUint16)

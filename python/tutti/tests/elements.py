@@ -3,6 +3,7 @@
 All values are small whole numbers, which every type has.
 """
 
+import ctypes
 import importlib
 import struct
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ FORMATS = {
     "int8": "b",
     "uint8": "B",
     "int16": "h",
+    "uint16": "H",
     "int32": "i",
     "uint32": "I",
     "int64": "q",
@@ -43,6 +45,15 @@ COMPLEX = {"complex64": "f", "complex128": "d"}
 
 def ops_of(dtype: str) -> frozenset[tutti.Op]:
     return TYPES[dtype].ops
+
+
+class Record(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_uint16)]
+
+
+def record(number: int) -> Any:
+    """One element of a type that is moved only."""
+    return (Record * 1)(Record(number))
 
 
 def encode(dtype: str, value: int) -> bytes:

@@ -60,6 +60,9 @@ class Header(unittest.TestCase):
                 header = {"float8_e4m3fn": "FLOAT8E4M3", "float8_e5m2": "FLOAT8E5M2"}.get(name, name.upper())
                 size = _library.functions["data_type_size"](one.code)
                 self.assertEqual((numbers[header], size), (one.code, one.bytes))
+        types = HEADER.partition("tutti_data_type_t;")[2].partition("}")[0]
+        codes = {int(value) for value in re.findall(r"= (\d+)", types)}
+        self.assertEqual({one.code for one in _types.TYPES.values()}, codes)
         self.assertEqual({op.name: numbers[op.name] for op in tutti.Op}, {op.name: int(op) for op in tutti.Op})
         classes = {one.code: one.__name__ for one in tutti.Error.__subclasses__()}
         names = [name.title().replace("_", "") for name in list(numbers)[1:11]]
@@ -97,7 +100,7 @@ class Buffers(unittest.TestCase):
         return found
 
     def test_arrays_of_python(self) -> None:
-        names = {"b": "int8", "h": "int16", "i": "int32", "q": "int64", "Q": "uint64", "d": "float64"}
+        names = {"b": "int8", "h": "int16", "H": "uint16", "i": "int32", "q": "int64", "Q": "uint64", "d": "float64"}
         for letter, name in names.items():
             self.look(array.array(letter, [1, 2, 3]), 3, name)
         self.look(memoryview(bytearray(8)).cast("f"), 2, "float32")
@@ -193,7 +196,7 @@ class Versioned(FakeTensor):
 class Dlpack(unittest.TestCase):
     def test_types_shapes_and_offsets(self) -> None:
         data = (ctypes.c_ubyte * 64)()
-        for code, bits, name in ((2, 16, "float16"), (4, 16, "bfloat16"), (0, 32, "int32"), (6, 8, "bool"),
+        for code, bits, name in ((2, 16, "float16"), (4, 16, "bfloat16"), (0, 32, "int32"), (1, 16, "uint16"), (6, 8, "bool"),
                                  (5, 64, "complex64"), (5, 128, "complex128"), (10, 8, "float8_e4m3fn"), (12, 8, "float8_e5m2")):
             tensor = FakeTensor(data, code, bits, (2, 3), (3, 1))
             tensor.tensor.byte_offset = 8
@@ -268,9 +271,9 @@ class Misuse(unittest.TestCase):
         self.refused(ValueError, "the blocks need 5", comm.all_to_all_v, four, [5], same, [4])
 
     def test_what_cannot_be_reduced(self) -> None:
-        words = array.array("H", [1])
-        self.refused(TypeError, "can't be reduced, only moved", self.comm.all_reduce, words)
-        self.comm.all_gather(words, array.array("H", [1]))
+        record = elements.record(1)
+        self.refused(TypeError, "can't be reduced, only moved", self.comm.all_reduce, record)
+        self.comm.all_gather(record, elements.record(2))
         flags = memoryview(bytearray(4)).cast("?")
         self.refused(TypeError, "bool is reduced by MAX, MIN, AND, OR and XOR; use another type to count", self.comm.all_reduce, flags)
         self.refused(TypeError, "bool is reduced by", self.comm.all_reduce, flags, scale=2)
@@ -325,7 +328,7 @@ class Misuse(unittest.TestCase):
         refused(TypeError, "`value` is a float, and no int", window.compare_swap, 0, 1.0, 0)
         refused(tutti.InvalidArgumentError, "avg of float64", window.accumulate, four, 0, tutti.AVG)
         refused(TypeError, "accumulate: bool is reduced by", window.accumulate, flags, 0)
-        refused(TypeError, "can't be reduced, only moved", window.accumulate, array.array("H", [1]), 0)
+        refused(TypeError, "can't be reduced, only moved", window.accumulate, elements.record(1), 0)
         for op in (99, 5, -1, "sum", None, 2**32):
             refused(TypeError, "accumulate: there is no operation", window.accumulate, four, 0, op)
         refused(tutti.InvalidArgumentError, "no signal 64", window.signal, 0, 64)

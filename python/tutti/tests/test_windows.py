@@ -32,7 +32,7 @@ class Windows(unittest.TestCase):
             self.assertEqual(numbers[2:4].tolist(), [7, 6])
             window.accumulate(memoryview(b"\1").cast("?"), 0, tutti.OR, offset=32)
             self.assertEqual(memory[32], 1)
-            window.put(array.array("H", [258]), 0)  # A type that is moved only.
+            window.put(elements.record(258), 0)
             self.assertEqual(memory.cast("H")[0], 258)
             self.assertEqual([window.fetch_add(2**63 - 1, 0, 40), window.fetch_add(1, 0, 40)], [0, 2**63 - 1])
             self.assertEqual([window.compare_swap(-(2**63), -5, 0, 40), window.compare_swap(0, 1, 0, 40)],

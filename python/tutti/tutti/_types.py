@@ -43,6 +43,7 @@ TYPES = {
         Type("int8", 0, 1),
         Type("uint8", 1, 1),
         Type("int16", 12, 2),
+        Type("uint16", 13, 2),
         Type("int32", 2, 4),
         Type("uint32", 3, 4),
         Type("int64", 4, 8),

@@ -77,6 +77,7 @@ void add_at_once(DataType type) {
 TEST_CASE("of what many threads accumulate at once, nothing is lost") {
   add_at_once<std::uint8_t>(DataType::kUint8);
   add_at_once<std::int16_t>(DataType::kInt16);
+  add_at_once<std::uint16_t>(DataType::kUint16);
   add_at_once<float>(DataType::kFloat32);
   add_at_once<std::int64_t>(DataType::kInt64);
   add_at_once<double>(DataType::kFloat64);

@@ -2,7 +2,10 @@
 // docs/bitwise-contract.md says, in examples worked out by hand.
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/host/reduce.h"
@@ -36,7 +39,63 @@ float reduced(DataType type, ReduceOp op, const std::vector<float>& values, int 
   return value;
 }
 
+/// The result for one integer that each rank contributes to, by the reference.
+template <class T>
+T reduced_integers(DataType type, ReduceOp op, const std::vector<T>& values) {
+  std::vector<Source> sources;
+  for (const T& value : values)
+    sources.push_back({reinterpret_cast<const std::byte*>(&value), Form::kContribution});
+  T result = 0;
+  const Target target{reinterpret_cast<std::byte*>(&result), Form::kResult};
+  const int ranks = static_cast<int>(values.size());
+  reduce_reference({type, op, ranks, 1, 1}, sources, std::span(&target, 1), 1);
+  return result;
+}
+
+template <class T>
+void check_integers(DataType type) {
+  INFO(to_string(type));
+  constexpr T kLeast = std::numeric_limits<T>::min(), kMost = std::numeric_limits<T>::max();
+  constexpr bool kSigned = std::is_signed_v<T>;
+  // The bits 10...0: the least of all numbers with a sign, larger than half of them without.
+  constexpr T kHigh = kSigned ? kLeast : T{kMost / 2 + 1};
+  const auto of = [&](ReduceOp op, const std::vector<T>& values) {
+    return reduced_integers<T>(type, op, values);
+  };
+  CHECK(of(ReduceOp::kMax, {kHigh, 1, 2}) == (kSigned ? T{2} : kHigh));
+  CHECK(of(ReduceOp::kMin, {kHigh, 1, 2}) == (kSigned ? kHigh : T{1}));
+  CHECK(of(ReduceOp::kSum, {kMost, 1}) == kLeast);
+  CHECK(of(ReduceOp::kProd, {kMost, kMost}) == T{1});
+  // The sum wraps to the bits 1...10, which are -2 with a sign.
+  CHECK(of(ReduceOp::kAvg, {kMost, kMost}) == (kSigned ? static_cast<T>(-1) : T{kMost / 2}));
+  CHECK(of(ReduceOp::kAvg, {static_cast<T>(-4), 1}) ==
+        (kSigned ? static_cast<T>(-1) : T{(kMost - 2) / 2}));
+  CHECK(of(ReduceOp::kAnd, {kHigh, static_cast<T>(-1)}) == kHigh);
+  CHECK(of(ReduceOp::kOr, {kHigh, kMost}) == static_cast<T>(-1));
+  CHECK(of(ReduceOp::kXor, {kMost, 5, 1}) == T{kMost - 4});
+}
+
+/// By the name of the type, so that a wrong kind or a wrong Element is seen.
+template <DataType type>
+void check_if_integer() {
+  constexpr std::string_view kName = to_string(type);
+  constexpr std::size_t kBytes = size_of(type);
+  if constexpr (kName.starts_with("int") || kName.starts_with("uint")) {
+    using Wide = std::conditional_t<kBytes == 4, std::int32_t, std::int64_t>;
+    using Narrow = std::conditional_t<kBytes == 1, std::int8_t, std::int16_t>;
+    using Signed = std::conditional_t<(kBytes < 4), Narrow, Wide>;
+    using T = std::conditional_t<kName.starts_with('u'), std::make_unsigned_t<Signed>, Signed>;
+    check_integers<T>(type);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("integers wrap, divide towards zero, and compare as their names say", "[reduce]") {
+#define TUTTI_DATA_TYPE(enumerator, ...) check_if_integer<DataType::enumerator>();
+#include "tutti/data_types.def"
+#undef TUTTI_DATA_TYPE
+}
 
 TEST_CASE("the order is the canonical tree, and it matters", "[reduce]") {
   const std::uint32_t seed = Catch::rngSeed();
