@@ -83,6 +83,7 @@ FILES_MAY_ALSO = {
     "perf/tcp_bench": "transport/* base",                                  # Measures the insides.
     "perf/verbs_bench": "transport/* base",                                # Measures the insides.
     "perf/command_line/command_line": "base",                              # The nearest name.
+    "perf/sweep/interrupt": "base",                                        # What programs write.
     "perf/sweep/options": "base",                                          # What programs write.
     "perf/sweep/plot": "base",
     "perf/sweep/ranks": "base",

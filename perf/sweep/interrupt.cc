@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
+#include <limits>
 #include <optional>
+
+#include "base/output.h"
 
 namespace tutti::perf {
 namespace {
@@ -16,6 +19,9 @@ constexpr std::int64_t kMillisecond = 1'000'000;
 constexpr std::int64_t kOnePress = 300 * kMillisecond;
 // How long the size under way may still take.
 constexpr std::int64_t kPatience = 2000 * kMillisecond;
+// How long ranks may take to end, by themselves, once one has failed or they should have.
+constexpr std::int64_t kGrace = 5000 * kMillisecond;
+constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
 
 std::atomic<std::int64_t> interrupted_at{0};                   // 0: it was not.
 static_assert(decltype(interrupted_at)::is_always_lock_free);  // A signal handler writes it.
@@ -72,37 +78,71 @@ RanksInterrupts::RanksInterrupts() {
 
 void RanksInterrupts::release() const { pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
 
+namespace {
+
+void signal_all(std::span<const pid_t> ranks, int number) {
+  for (const pid_t rank : ranks) {
+    if (rank > 0) ::kill(rank, number);
+  }
+}
+
+/// Buries one of them that has ended, and puts 0 in its place. Its exit code; nothing if none has.
+std::optional<int> take_ended(std::span<pid_t> ranks) {
+  int status = 0;
+  while (const pid_t ended = ::waitpid(-1, &status, WNOHANG)) {
+    if (ended < 0) return std::nullopt;
+    const auto rank = std::ranges::find(ranks, ended);
+    if (rank == ranks.end()) continue;
+    *rank = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  return std::nullopt;
+}
+
+/// The next of these signals; 0 if none comes before `end`.
+int next_signal(const sigset_t& set, std::int64_t end) {
+  const std::int64_t left = std::max<std::int64_t>(end - now_ns(), 0);
+  const timespec time{left / 1'000'000'000, left % 1'000'000'000};
+  return std::max(::sigtimedwait(&set, nullptr, &time), 0);
+}
+
+}  // namespace
+
 int RanksInterrupts::wait(std::span<pid_t> ranks) const {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
   sigaddset(&set, SIGINT);
   int code = 0;
-  std::optional<std::int64_t> first;
+  std::int64_t pressed_at = 0, kill_at = kNever;
+  const auto end_within = [&](std::int64_t time) {
+    signal_all(ranks, SIGCONT);  // A stopped one could not end.
+    kill_at = std::min(kill_at, now_ns() + time);
+  };
   for (auto left = std::ssize(ranks); left > 0;) {
     // One SIGCHLD may stand for several ranks, and one may have ended before it was blocked.
-    int status = 0;
-    const pid_t ended = ::waitpid(-1, &status, WNOHANG);
-    if (ended < 0) break;
-    if (ended > 0) {
-      const auto rank = std::ranges::find(ranks, ended);
-      if (rank == ranks.end()) continue;
-      *rank = 0;
+    if (const auto ended = take_ended(ranks)) {
       --left;
-      // The others notice by themselves, and name the rank that they miss.
-      if (code == 0) code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      if (code != 0 || *ended == 0) continue;
+      code = *ended;
+      end_within(kGrace);  // The others notice by themselves, and name the rank that they miss.
       continue;
     }
-    int number = 0;
-    if (::sigwait(&set, &number) != 0 || number != SIGINT) continue;
-    if (first && now_ns() - *first > kOnePress) {
+    const int number = next_signal(set, kill_at);
+    if (now_ns() >= kill_at) {
+      say_error("{} of {} ranks did not end; killing them\n", left, ranks.size());
+      if (code == 0) code = 128 + SIGINT;
+      signal_all(ranks, SIGKILL);
+      kill_at = kNever;
+    }
+    if (number != SIGINT) continue;
+    if (pressed_at != 0 && now_ns() - pressed_at > kOnePress) {
       die_of_interrupt();
       release();
     }
-    if (!first) first = now_ns();
-    for (const pid_t rank : ranks) {
-      if (rank > 0) ::kill(rank, SIGINT);
-    }
+    if (pressed_at == 0) pressed_at = now_ns();
+    signal_all(ranks, SIGINT);
+    end_within(kPatience + kGrace);
   }
   return code;
 }

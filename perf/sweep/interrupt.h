@@ -17,6 +17,8 @@ bool interrupt_overdue();
 /// For a process that forks ranks and waits for them. From the constructor on it holds SIGINT back;
 /// a rank calls `release` after the fork. `wait` passes the first SIGINT on to the ranks, because
 /// it may have come to this process alone. The second ends this process, and the ranks with it.
+/// Once a rank has failed or been interrupted, stopped ranks are continued, and after some seconds
+/// those that have not ended are killed.
 class RanksInterrupts {
  public:
   RanksInterrupts();
@@ -25,7 +27,8 @@ class RanksInterrupts {
   RanksInterrupts& operator=(const RanksInterrupts&) = delete;
 
   void release() const;
-  /// Waits for all of them. The exit code of the first that failed, else 0.
+  /// Waits for all of them. The exit code of the first that failed, else 0; 130 if an interrupt
+  /// came and they had to be killed.
   int wait(std::span<pid_t> ranks) const;
 
  private:

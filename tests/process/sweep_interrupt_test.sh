@@ -6,7 +6,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TUTTI_RENDEZVOUS TUTTI_CONTRACT
 python3 - "$work" "$TEST_BUILD_DIR/perf/all_reduce_perf" "$TEST_BUILD_DIR/tools/tutti" <<'PY'
-import csv, json, os, pty, re, select, signal, subprocess, sys, time, xml.dom.minidom
+import csv, json, os, pty, re, select, signal, subprocess, sys, threading, time, xml.dom.minidom
 
 work, perf, tutti = sys.argv[1:]
 
@@ -98,6 +98,53 @@ for whom in ("parent", "rank"):
     os.kill(pid, signal.SIGINT)
     text += sweep.stdout.read()
     check(sweep.wait(), text)
+
+print("== a rank that is stopped")
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return list(map(int, file.read().split()))
+
+
+def stopped(rank, act, again=False):
+    """The code and the text of a sweep of which a rank is stopped; again whenever it is continued."""
+    sweep = subprocess.Popen(
+        [perf, "--ranks", "2", "-b", "8", "-e", "64", "-N", "0"], stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, env=os.environ | {"TUTTI_TIMEOUT_MS": "3000"})
+    text = ""
+    while "concluded" not in text:
+        text += sweep.stdout.readline()
+    ranks = children(sweep.pid)
+    os.kill(ranks[rank], signal.SIGSTOP)
+    if act:
+        time.sleep(0.5)
+        sweep.send_signal(act)
+    began = time.monotonic()
+    drain = threading.Thread(target=lambda: lines.append(sweep.stdout.read()))
+    lines = []
+    drain.start()
+    while sweep.poll() is None and time.monotonic() < began + 30:
+        if again and ranks[rank] in children(sweep.pid):
+            os.kill(ranks[rank], signal.SIGSTOP)
+        time.sleep(0.01)
+    if sweep.poll() is None:
+        sweep.kill()
+    drain.join()
+    code = sweep.wait()
+    print(f"rank {rank}, signal {act}, again {again}: {code}, {time.monotonic() - began:.1f} s")
+    return code, text + lines[0]
+
+
+for rank in (0, 1):
+    code, text = stopped(rank, None)
+    assert code == 1 and "timeout: " in text, (code, text[-600:])
+    code, text = stopped(rank, signal.SIGINT)
+    assert code == 130, (code, text[-600:])
+code, text = stopped(1, None, again=True)
+assert code == 1 and "1 of 2 ranks did not end; killing them" in text, (code, text[-600:])
+code, text = stopped(1, signal.SIGINT, again=True)
+assert code in (1, 130) and "ranks did not end; killing them" in text, (code, text[-600:])
 
 print("== a size that takes minutes is given up")
 long = ["-b", "8M", "-e", "8M", "-n", "400000"]
