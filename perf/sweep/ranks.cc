@@ -6,10 +6,13 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
+#include "base/folder.h"
 #include "base/output.h"
 #include "perf/sweep/interrupt.h"
 
@@ -58,9 +61,7 @@ Result<int> run_forked(const Options& options, const std::string& directory, int
 }
 
 Result<int> run_processes(const Options& options, const Body& body, const Settings& settings) {
-  std::string directory = (std::filesystem::temp_directory_path() / "tutti-sweep-XXXXXX").string();
-  if (mkdtemp(directory.data()) == nullptr)
-    return Error{Code::kSystem, "no temporary directory: " + directory};
+  TUTTI_TRY(const std::string directory, make_temporary_folder("tutti-sweep"));
   std::fflush(nullptr);
   std::vector<pid_t> children;
   const RanksInterrupts interrupts;
@@ -70,6 +71,14 @@ Result<int> run_processes(const Options& options, const Body& body, const Settin
       interrupts.release();
       const auto code = run_forked(options, directory, rank, body, settings);
       _exit(finish_output(options.program, exit_code_of(code)));
+    }
+    if (child < 0) {
+      const int reason = errno;
+      for (const pid_t started : children) kill(started, SIGKILL);
+      interrupts.wait(children);
+      remove_directory(directory);
+      return Error{Code::kSystem, fmt::format("starting rank {} of {}: {}", rank, options.ranks,
+                                              std::strerror(reason))};
     }
     children.push_back(child);
   }

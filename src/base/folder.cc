@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <system_error>
@@ -39,6 +41,22 @@ Result<std::vector<std::string>> names_in(const std::string& folder, std::size_t
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+Result<std::string> make_temporary_folder(std::string_view beginning) {
+  std::error_code failure;
+  const auto parent = std::filesystem::temp_directory_path(failure);
+  if (failure)
+    return Error{Code::kSystem,
+                 fmt::format("no temporary folder: TMPDIR names none ({}); set it to a folder that "
+                             "can be written",
+                             failure.message())};
+  std::string path = (parent / fmt::format("{}-XXXXXX", beginning)).string();
+  if (::mkdtemp(path.data()) == nullptr)
+    return Error{Code::kSystem,
+                 fmt::format("no temporary folder in {}: {}; set TMPDIR to another",
+                             parent.string(), std::generic_category().message(errno))};
+  return path;
 }
 
 }  // namespace tutti

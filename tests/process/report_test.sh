@@ -50,7 +50,10 @@ mistake() { # EXIT WORDS ARGUMENT...: one line, by that exit code, with these wo
 }
 mistake 2 'nowhere/x.html' -o nowhere/x.html
 mistake 2 'give a file' --from -
-mistake 2 'it can'\''t be read' --sweep missing.json
+mistake 2 'missing.json: No such file' --sweep missing.json
+mistake 2 '.: Is a directory' --sweep .
+mistake 2 '/dev/zero: longer than 256 MiB' --sweep /dev/zero
+TMPDIR=/nonexistent mistake 1 'no temporary folder' -o x.html
 mistake 2 'no results are in it' --sweep healthy.topo
 for text in '{"results":[1]}' '{"results":[{"bytes":"8"}]}' '{"results":[]}' \
   '{"results":[{"bytes":8,"out_of_place":{"time_us":1}}],"collective":7}'; do

@@ -216,6 +216,11 @@ TEST_CASE("status, metrics and saved files tell which rank comes late, and what 
   CHECK(run_status("--merge " + metrics).code == 2);
 }
 
+TEST_CASE("files that --merge does not take") {
+  for (const std::string path : {"/", "/nonexistent", "/dev/zero", "/dev/null"})
+    CHECK(run_status("--merge " + path).code == 2);
+}
+
 TEST_CASE("nothing of a job is left once its ranks are killed") {
   const Environment environment({"TUTTI_"}, {{"TUTTI_JOB", job_name()}});
   const ScratchDirectory meeting;

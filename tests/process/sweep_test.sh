@@ -101,4 +101,5 @@ grep -q '^# left out: 2 sizes without an element for each rank' "$work/out" ||
   { cat "$work/out"; fail "sizes left out"; }
 awk '/^ +[0-9]/ { rows++; if ($2 == 0) exit 1 } END { exit rows != 1 }' "$work/out" || fail "a row without elements"
 refused "exclude" --ranks 2 -t 2
+TMPDIR=/nonexistent refused "no temporary folder" --ranks 2 -b 8 -e 8
 WORLD_SIZE=2 refused "RANK" -b 8 -e 8

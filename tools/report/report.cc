@@ -7,10 +7,9 @@
 #include <array>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 
+#include "base/folder.h"
+#include "base/input.h"
 #include "base/json.h"
 #include "perf/sweep/svg.h"
 #include "tools/progress.h"
@@ -122,16 +121,12 @@ Status add_choices(const Report& options, Page& page) {
 
 /// The course of one call, drawn; none where that can't be.
 Status add_timeline(const Report& options, Page& page) {
-  std::string folder = (std::filesystem::temp_directory_path() / "tutti-report-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) return ok();  // A page without it will do.
+  TUTTI_TRY(const std::string folder, make_temporary_folder("tutti-report"));
   const std::filesystem::path file = std::filesystem::path(folder) / "timeline.svg";
   std::vector<std::string> words = question(options, kDrawn);
   words.insert(words.end(), {"--svg", file.string()});
   auto said = said_by(words);
-  std::ifstream drawn(file);
-  std::stringstream text;
-  if (drawn) text << drawn.rdbuf();
-  page.timeline = text.str();
+  if (auto drawn = read_whole(file.string())) page.timeline = *std::move(drawn);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   return said ? ok() : Status(std::move(said.error()));
@@ -184,10 +179,9 @@ Result<Sweep> sweep_of(const Json& all, const std::string& path) {
 }
 
 Result<Sweep> read_sweep(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return invalid("--sweep {}: it can't be read", path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const Json all = Json::parse(text).value_or(nullptr);
+  const auto text = read_whole(path);
+  if (!text) return invalid("--sweep {}", text.error().what);
+  const Json all = Json::parse(*text).value_or(nullptr);
   if (!all["results"].is_array())
     return invalid("--sweep {}: no results are in it; all_reduce_perf -J FILE writes some", path);
   return sweep_of(all, path);

@@ -87,7 +87,10 @@ Result<std::vector<Child>> agents_of(const HostsRun& run) {
     return invalid(
         "a remote shell would not leave '{}' as it is; --remote-tutti takes another path",
         run.command);
-  AgentOrders orders{.directory = std::filesystem::current_path().string(),
+  std::error_code gone;
+  const auto directory = std::filesystem::current_path(gone);
+  if (gone) return invalid("the working directory: {}; change to another", gone.message());
+  AgentOrders orders{.directory = directory.string(),
                      .environment = portable_environment(environ),
                      .grace_seconds = run.grace_seconds,
                      .job = run.job};

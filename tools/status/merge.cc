@@ -1,10 +1,8 @@
 #include "tools/status/merge.h"
 
-#include <fstream>
-#include <iterator>
-
 #include <fmt/format.h>
 
+#include "base/input.h"
 #include "base/json.h"
 #include "exec/flight/json.h"
 
@@ -14,11 +12,14 @@ namespace {
 namespace flight = exec::flight;
 
 Result<Json> read_json(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return Error{Code::kInvalidArgument, fmt::format("{}: it can't be read", path)};
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  auto json = Json::parse(text);
-  if (!json) return Error{Code::kInvalidArgument, fmt::format("{}: it is no JSON", path)};
+  const auto text = read_whole(path);
+  if (!text) return Error{Code::kInvalidArgument, text.error().what};
+  auto json = Json::parse(*text);
+  if (!json)
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{}: it is neither JSON, as tutti status --save and a rank's error "
+                             "write it, nor a whole record of a rank",
+                             path)};
   return *std::move(json);
 }
 

@@ -5,11 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 
+#include "base/input.h"
 #include "topology/graph/text.h"
 #include "topology/graph/validate.h"
 #include "topology/graph/words.h"
@@ -18,8 +15,6 @@
 
 namespace tutti::topology {
 namespace {
-
-constexpr std::size_t kMostFileBytes = std::size_t{256} << 20;
 
 constexpr std::array<const Reader*, 0
 #define TUTTI_READER(name) +1
@@ -39,29 +34,9 @@ Result<Imported> read_text(std::string_view text, std::string_view source) {
   return Imported{std::move(graph), {}};
 }
 
-Result<std::string> read_file(const std::string& path) {
-  const auto failed = [&](std::string_view what) {
-    return Error{Code::kSystem, fmt::format("{}: {}", path, what)};
-  };
-  const auto close = [](std::FILE* file) { std::fclose(file); };
-  const bool here = path == "-";
-  const std::unique_ptr<std::FILE, decltype(close)> opened(
-      here ? nullptr : std::fopen(path.c_str(), "rb"), close);
-  std::FILE* const file = here ? stdin : opened.get();
-  if (file == nullptr) return failed(std::strerror(errno));
-  std::string text;
-  std::array<char, 65536> piece;
-  while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file)) {
-    if (text.size() + got > kMostFileBytes) return failed("longer than 256 MiB");
-    text.append(piece.data(), got);
-  }
-  if (std::ferror(file) != 0) return failed(std::strerror(errno));
-  return text;
-}
-
 Result<std::string> contents(const std::string& path) {
-  if (path != "-") return read_file(path);
-  static const Result<std::string> input = read_file(path);  // It can't be read a second time.
+  if (path != "-") return read_whole(path);
+  static const Result<std::string> input = read_whole(path);  // It can't be read a second time.
   return input;
 }
 
