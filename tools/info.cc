@@ -76,6 +76,7 @@ Json communicator_facts() {
   if (!settings) return nullptr;  // The settings' part has said so.
   settings->groups.clear();       // Those of the user's ranks need not fit these.
   settings->weights.clear();
+  settings->trace.clear();  // The file may have the trace of the user's ranks.
   const auto made = Communicator::in_process(kRanks, *settings);
   if (!made) {
     say_error("tutti info: {}\n", made.error().to_string());

@@ -72,6 +72,18 @@ for id, begin in begins.items():
 PY
 done
 
+echo "== commands that only look leave the trace alone"
+tutti=$TEST_BUILD_DIR/tools/tutti
+cp "$work/trace.json" "$work/before.json"
+for looks in "info" "run -n 2 -- $tutti explain all_reduce --bytes 1M"; do
+  # shellcheck disable=SC2086 # Words.
+  TUTTI_TRACE="$work/trace.json" "$tutti" $looks >"$work/out" 2>&1 || { cat "$work/out"; fail "$looks"; }
+  cmp "$work/trace.json" "$work/before.json" || fail "$looks has overwritten the trace"
+  # shellcheck disable=SC2086 # Words.
+  TUTTI_TRACE=/nonexistent/trace.json "$tutti" $looks >"$work/out" 2>"$work/err" || fail "$looks"
+  [ ! -s "$work/err" ] || { cat "$work/err"; fail "$looks, where no trace can be written"; }
+done
+
 echo "== what people get wrong"
 # refused WORDS ARGUMENT...: a non-zero code, and one line on stderr with these words.
 refused() {

@@ -176,6 +176,7 @@ Status explain_host(const planner::SimulateOptions& what, std::size_t bytes, int
   Question question{what, bytes, ranks, shown};
   TUTTI_TRY(auto settings, Settings::from_environment());
   settings.contract = question.what.contract;
+  settings.trace.clear();  // The file may have the trace of the job that is asked about.
   TUTTI_TRY(const auto launch, detect_launch());
   if (launch.rank_count > 1) return explain_launched(question, launch, settings);
   const int cpus = usable_cpus();
