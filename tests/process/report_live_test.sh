@@ -29,7 +29,7 @@ port=${port%%/*}
 
 echo "== what it answers"
 python3 - "$address" "$port" <<'PYTHON'
-import http.client, json, socket, sys
+import http.client, json, socket, sys, time
 from urllib.parse import urlsplit
 address, port = sys.argv[1], int(sys.argv[2])
 path = urlsplit(address).path
@@ -50,6 +50,11 @@ for host in ("example.org", f"example.org:{port}", "127.0.0.1", ""):
     assert ask(path, Host=host)[0] == 403, host
 for method in ("POST", "PUT", "DELETE", "OPTIONS"):
     assert ask(path, method)[0] == 405, method
+    for body in (b"x", b"x" * 1000000):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request(method, path, body=body)
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("Allow")) == (405, "GET, HEAD"), (method, len(body), answer.status)
 code, body, _ = ask(path, "HEAD")
 assert code == 200 and body == b"", (code, body)
 # Malformed and unfinished requests do no harm.
@@ -59,6 +64,16 @@ for one in silent:
 odd = socket.create_connection(("127.0.0.1", port))
 odd.sendall(bytes(range(256)) * 8)
 assert ask(path + "status")[0] == 200
+# Those that stay idle do not keep the page from others for long.
+many = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
+end = time.monotonic() + 20
+while True:
+    try:
+        assert ask(path + "status")[0] == 200
+        break
+    except (OSError, http.client.HTTPException):
+        assert time.monotonic() < end, "idle connections keep the page"
+        time.sleep(0.5)
 PYTHON
 # Loopback alone.
 [ "$(ss -Hltn "sport = :$port" | awk '{ print $4 }')" = "127.0.0.1:$port" ]

@@ -21,7 +21,7 @@
 namespace tutti::tools {
 namespace {
 
-constexpr unsigned kMostConnections = 32, kIdleSeconds = 30;
+constexpr unsigned kMostConnections = 128, kIdleSeconds = 5;
 
 struct Answer {
   unsigned code = MHD_HTTP_OK;
@@ -37,7 +37,8 @@ class Server {
 
  private:
   static MHD_Result answer(void* self, MHD_Connection* connection, const char* url,
-                           const char* method, const char*, const char*, std::size_t*, void** seen);
+                           const char* method, const char*, const char*, std::size_t* body_bytes,
+                           void** seen);
   Answer answer_to(std::string_view host, std::string_view method, std::string_view url) const;
 
   const LiveParts& parts_;
@@ -86,9 +87,14 @@ Answer Server::answer_to(std::string_view host, std::string_view method,
 }
 
 MHD_Result Server::answer(void* self, MHD_Connection* connection, const char* url,
-                          const char* method, const char*, const char*, std::size_t*, void** seen) {
+                          const char* method, const char*, const char*, std::size_t* body_bytes,
+                          void** seen) {
   if (*seen == nullptr) {  // Only the head has come. To answer now would close the connection.
     *seen = self;
+    return MHD_YES;
+  }
+  if (*body_bytes != 0) {  // Nobody wants it, but it has to be taken before the answer can be sent.
+    *body_bytes = 0;
     return MHD_YES;
   }
   const auto* const host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
@@ -106,6 +112,8 @@ MHD_Result Server::answer(void* self, MHD_Connection* connection, const char* ur
         std::pair{"X-Content-Type-Options", "nosniff"}, std::pair{"X-Frame-Options", "DENY"},
         std::pair{"Referrer-Policy", "no-referrer"}})
     MHD_add_response_header(response, name, value);
+  if (answer.code == MHD_HTTP_METHOD_NOT_ALLOWED)
+    MHD_add_response_header(response, "Allow", "GET, HEAD");
   const MHD_Result queued = MHD_queue_response(connection, answer.code, response);
   MHD_destroy_response(response);
   return queued;
