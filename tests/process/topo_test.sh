@@ -69,6 +69,11 @@ refused "$work/none" show --from "$work/none"
 echo '<graphs version="1"/>' >"$work/graph.xml"
 refused "NCCL's graph file" show --from "$work/graph.xml"
 sed 's/=[0-9.]*:table/=?/g' <("$tutti" topo export --model pcie-4) >"$work/unknown.topo"
+printf '%s\n' 'tutti topology 1' 'host host0 index=0' 'numa host0/numa0 host=host0 index=0' >"$work/one.topo"
+for command in bound embed; do
+  refused "the machine has 1 NUMA node, and" "$command" --from "$work/one.topo"
+  refused "one rank is on gpu0" "$command" gpu0 --model hgx-h100
+done
 refused "unknown bandwidth" bound --from "$work/unknown.topo"
 [ ! -s "$work/out" ] || fail "a table's head before the error"
 refused "choose 1 to" show --from "$work/virtual.xml:0"

@@ -81,7 +81,16 @@ Result<std::vector<NodeId>> find_ranks(const Graph& graph, const std::vector<std
     TUTTI_TRY(const NodeId node, find_node(graph, name));
     ranks.push_back(node);
   }
-  return ranks.empty() ? topology::default_endpoints(graph) : ranks;
+  if (names.empty()) ranks = topology::default_endpoints(graph);
+  if (ranks.size() >= 2) return ranks;
+  const bool has_gpus = !graph.all(NodeKind::kGpu).empty();
+  const std::string has = counted(static_cast<int>(ranks.size()), has_gpus ? "GPU" : "NUMA node");
+  if (!names.empty())
+    return topology::invalid("one rank is on {}; name two nodes or more", names[0]);
+  return topology::invalid(
+      "the machine has {}, and ranks need two or more: name nodes (tutti topo show lists them), or "
+      "choose a machine with --model or --from",
+      has);
 }
 
 std::string short_name(const Graph& graph, NodeId node) {

@@ -19,7 +19,8 @@ constexpr double kMostMbps = 1e9;
 
 Result<std::vector<bool>> mark_endpoints(const Graph& graph, std::span<const NodeId> endpoints) {
   if (endpoints.size() < 2 || endpoints.size() > kMostEndpoints) {
-    return invalid("bound: {} endpoints; choose 2 to {}", endpoints.size(), kMostEndpoints);
+    return invalid("bound: {} endpoint{}; choose 2 to {}", endpoints.size(),
+                   endpoints.size() == 1 ? "" : "s", kMostEndpoints);
   }
   std::vector<bool> marked(graph.nodes.size());
   for (const NodeId id : endpoints) {

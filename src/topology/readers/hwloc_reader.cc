@@ -174,8 +174,9 @@ class HwlocReader {
            "", "import a file made under load, or probe the machine"});
     }
     if (made_.graph.all(NodeKind::kGpu).empty()) {
-      made_.findings.push_back({Severity::kNote, "no-gpus", "", "no GPU in it", "",
-                                "make the file with all I/O: lstopo --whole-io file.xml"});
+      made_.findings.push_back(
+          {Severity::kNote, "no-gpus", "", "no GPU in it", "",
+           "if there is one, make the file with all I/O: lstopo --whole-io file.xml"});
     }
     made_.graph.notes.push_back(fmt::format("read from {} (hwloc)", source_));
     return std::move(made_);

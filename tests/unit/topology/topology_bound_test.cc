@@ -398,7 +398,7 @@ TEST_CASE("bounds refuse what makes no sense, in words") {
     REQUIRE_FALSE(result);
     return result.error().what;
   };
-  REQUIRE(what({gpus[0]}) == "bound: 1 endpoints; choose 2 to 16384");
+  REQUIRE(what({gpus[0]}) == "bound: 1 endpoint; choose 2 to 16384");
   REQUIRE(what({gpus[0], gpus[0]}) == "bound: endpoint host0/gpu0 twice; name each once");
   REQUIRE(what({gpus[0], NodeId{99}}) ==
           "bound: endpoint 99 is not in the graph; choose nodes of it");
