@@ -98,10 +98,21 @@ std::string unknown_argument(const CLI::App& root) {
   return word;
 }
 
+template <class Number>
+Validator whole_range(Number least, Number most) {
+  return {[least, most](const std::string& text) -> std::string {
+            Number value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most)
+              return {};
+            return fmt::format("'{}' is not a whole number from {} to {}", text, least, most);
+          },
+          CLI::Range(least, most).get_description()};
+}
+
 }  // namespace
 
-Validator range(int least, int most) { return ours(CLI::Range(least, most)); }
-Validator range(std::size_t least, std::size_t most) { return ours(CLI::Range(least, most)); }
+Validator range(int least, int most) { return whole_range(least, most); }
+Validator range(std::size_t least, std::size_t most) { return whole_range(least, most); }
 Validator range(double least, double most) {
   return {[least, most](const std::string& text) -> std::string {
             double value = 0;

@@ -384,9 +384,9 @@ TEST_CASE("what people get wrong is one line that names it, and exit code 2") {
       {{"run", "--", "true"}, "tutti run: --ranks or --hosts is required; see tutti run --help\n"},
       {{"run", "-n", "2"}, "tutti run: program is required; see tutti run --help\n"},
       {{"run", "-n", "none", "--", "true"},
-       "tutti run: --ranks: Value none not in range 1 to 4096; see tutti run --help\n"},
+       "tutti run: --ranks: 'none' is not a whole number from 1 to 4096; see tutti run --help\n"},
       {{"run", "-n", "0", "--", "true"},
-       "tutti run: --ranks: Value 0 not in range 1 to 4096; see tutti run --help\n"},
+       "tutti run: --ranks: '0' is not a whole number from 1 to 4096; see tutti run --help\n"},
       {{"info", "--yaml"}, "tutti info: unknown option '--yaml'; see tutti info --help\n"},
   };
   for (const auto& mistake : mistakes) {

@@ -23,15 +23,18 @@ constexpr double kMostBytes = 1e15;
 Result<std::vector<double>> parse_range(const std::string& option, const std::string& text,
                                         double factor, double most) {
   const auto wrong = [&] {
+    const bool ranks = option == "--ranks";
     return topology::invalid(
-        "{}: '{}' is no range; try 64K or 8:16G or 8:16G:4 or 8,64K, up to {:.0f}", option, text,
-        most);
+        "{}: '{}' is no range; try {}", option, text,
+        ranks ? "8 or 8:1024 or 8:1024:4 or 8,64" : "64K or 8:16G or 8:16G:4 or 8,64K");
   };
   const char separator = text.find(':') == std::string::npos ? ',' : ':';
   std::vector<double> parts;
   for (const std::string_view part : topology::split(text, separator)) {
     const auto value = perf::parse_size(std::string(part));
-    if (!value || *value < 1 || static_cast<double>(*value) > most) return wrong();
+    if (!value) return wrong();
+    if (*value < 1 || static_cast<double>(*value) > most)
+      return topology::invalid("{}: {}; choose 1 to {:.0f}", option, part, most);
     parts.push_back(static_cast<double>(*value));
   }
   if (separator == ',') return parts;
