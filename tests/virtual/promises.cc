@@ -112,6 +112,21 @@ bool waited_as_well(const CallReport& call) {
   return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].begin < call.end;
 }
 
+/// The call that was the first to end with this one's verdict. The others repeat it, also those
+/// that have only begun.
+const CallReport& first_with_verdict_of(const CallReport& call) {
+  const CallReport* first = &call;
+  for (int rank = 0; rank < world->parameters.ranks; ++rank) {
+    const RankReport& report = world->reports[rank];
+    for (int i = 0; i < report.call_count; ++i) {
+      const CallReport& one = report.calls[i];
+      const bool same = one.code == call.code && one.peer == call.peer && one.part == call.part;
+      if (one.done && same && one.end < first->end) first = &one;
+    }
+  }
+  return *first;
+}
+
 /// Whether the rank that is blamed had not come to that call when the wait for it was over, because
 /// one that stood still had held it up while it joined, or in an earlier call.
 bool held_up(const CallReport& call) {
@@ -192,7 +207,7 @@ bool blames_rightly(int rank, const CallReport& call) {
   if (code == Code::kTimeout && names_blamed(call.text)) return true;
   // It misses a rank that waits in turn, and does not always see which rank that one misses.
   const auto excused = [&] {
-    return joining ? gave_up(call) : waited_as_well(call) || held_up(call);
+    return joining ? gave_up(call) : waited_as_well(call) || held_up(first_with_verdict_of(call));
   };
   if (code == Code::kTimeout && call.peer >= 0 && excused()) return true;
   // A store that does not answer has no rank, and one that stood still judges those that gave up.
