@@ -86,11 +86,15 @@ void signal_all(std::span<const pid_t> ranks, int number) {
   }
 }
 
-/// Buries one of them that has ended, and puts 0 in its place. Its exit code; nothing if none has.
+/// Takes the exit code of one that has ended, and puts 0 in its place; nothing if none has. If the
+/// process has no children any more, all become 0: nothing will come of them.
 std::optional<int> take_ended(std::span<pid_t> ranks) {
   int status = 0;
   while (const pid_t ended = ::waitpid(-1, &status, WNOHANG)) {
-    if (ended < 0) return std::nullopt;
+    if (ended < 0) {
+      std::ranges::fill(ranks, 0);
+      return std::nullopt;
+    }
     const auto rank = std::ranges::find(ranks, ended);
     if (rank == ranks.end()) continue;
     *rank = 0;
@@ -119,18 +123,21 @@ int RanksInterrupts::wait(std::span<pid_t> ranks) const {
     signal_all(ranks, SIGCONT);  // A stopped one could not end.
     kill_at = std::min(kill_at, now_ns() + time);
   };
-  for (auto left = std::ssize(ranks); left > 0;) {
+  const auto left = [&] {
+    return std::ranges::count_if(ranks, [](pid_t rank) { return rank > 0; });
+  };
+  while (left() > 0) {
     // One SIGCHLD may stand for several ranks, and one may have ended before it was blocked.
     if (const auto ended = take_ended(ranks)) {
-      --left;
       if (code != 0 || *ended == 0) continue;
       code = *ended;
       end_within(kGrace);  // The others notice by themselves, and name the rank that they miss.
       continue;
     }
+    if (left() == 0) break;
     const int number = next_signal(set, kill_at);
     if (now_ns() >= kill_at) {
-      say_error("{} of {} ranks did not end; killing them\n", left, ranks.size());
+      say_error("{} of {} ranks did not end; killing them\n", left(), ranks.size());
       if (code == 0) code = 128 + SIGINT;
       signal_all(ranks, SIGKILL);
       kill_at = kNever;
