@@ -34,7 +34,7 @@ Result<std::vector<double>> parse_range(const std::string& option, const std::st
     const auto value = perf::parse_size(std::string(part));
     if (!value) return wrong();
     if (*value < 1 || static_cast<double>(*value) > most)
-      return topology::invalid("{}: {}; choose 1 to {:.0f}", option, part, most);
+      return topology::invalid("{}: {} is not from 1 to {:.0f}", option, part, most);
     parts.push_back(static_cast<double>(*value));
   }
   if (separator == ',') return parts;

@@ -228,7 +228,7 @@ void define_status(const perf::Command& app, int& exit_code) {
   command.footer(
       "Examples:\n"
       "  tutti status                   all jobs of this user on this host\n"
-      "  tutti status demo --watch      jobs that TUTTI_JOB names so\n"
+      "  tutti status demo --watch      the jobs that TUTTI_JOB calls demo\n"
       "  tutti status 4711 --calls      the communicators of a process, and their latest calls\n"
       "  tutti status --trace calls.json   then open it in ui.perfetto.dev or chrome://tracing\n"
       "  tutti status --save a.json     on each host, then: tutti status --merge a.json b.json\n"
