@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostReason = 1024;  // Bytes of an error that other ranks get.
 
-/// The same outcome on all ranks: the error of the lowest rank that has one, with its reason.
+/// Success on all ranks or on none: an own error, or that of the lowest rank that has one.
 Status agree(Communicator& comm, const Status& own) {
   const auto none = static_cast<std::int32_t>(comm.rank_count());
   std::int32_t first = own ? none : comm.rank().value;
@@ -31,8 +31,8 @@ Status agree(Communicator& comm, const Status& own) {
   }
   TUTTI_RETURN_IF_ERROR(
       comm.broadcast(reason.data(), reason.data(), reason.size(), DataType::kUint8, Rank{first}));
-  // A rank that fails may end the communicator at once. None does before all have the reason; from
-  // here on it does not matter.
+  // A rank that fails ends the communicator, perhaps before others have the reason. So each waits
+  // until all have it. What becomes of this barrier does not matter.
   static_cast<void>(comm.barrier());
   if (!own) return own.error();
   return Error{static_cast<Code>(reason[0]), &reason[1], comm.rank(), Rank{first}};

@@ -119,7 +119,7 @@ Status add_choices(const Report& options, Page& page) {
   return ok();
 }
 
-/// The course of one call, drawn; none where that can't be.
+/// The course of one call, drawn; none if explain draws none.
 Status add_timeline(const Report& options, Page& page) {
   TUTTI_TRY(const std::string folder, make_temporary_folder("tutti-report"));
   const std::filesystem::path file = std::filesystem::path(folder) / "timeline.svg";

@@ -1,7 +1,7 @@
-"""What elements there are, as which of the library's they are reduced, and what buffers and DLPack call them.
+"""The types of elements: the library's type behind each, and its names in buffers and DLPack.
 
-Booleans are bytes of 0 or 1, which the operations that lead out of these don't take. Complex numbers are pairs
-of floats: a sum is that of the parts. All that is not in TYPES (records, dates) is moved as bytes.
+A boolean is a byte of 0 or 1, and only operations that keep it one reduce it. A complex number is a pair of
+floats, and its sum has the sums of the parts. What is not in TYPES (records, dates) is moved as bytes.
 """
 
 import enum
@@ -27,8 +27,8 @@ OF_COMPLEX = frozenset((Op.SUM, Op.AVG))
 
 
 class Type(NamedTuple):
-    """`code` is the library's; `unit`: how many elements of the library's one element is; `ops`: by what it is
-    reduced, as far as Python says that. The library refuses some operations for some of its types."""
+    """`code` is the library's; `unit`: how many of the library's elements make one; `ops`: the operations
+    that Python lets through. The library refuses some of them for some types."""
 
     name: str
     code: int

@@ -33,7 +33,7 @@ std::optional<std::string> variable(const char* name) {
 
 std::string text_of(const char* name) { return variable(name).value_or(""); }
 
-/// Values of variables may hold anything.
+/// It shows values of variables, which may have line breaks.
 Error malformed(const std::string& what) { return {Code::kInvalidArgument, one_line(what)}; }
 
 Result<int> number(const char* name, int least, int most) {

@@ -25,8 +25,8 @@ std::string shorten(const std::string& text);
 /// TUTTI_SECRET, or empty.
 std::string secret_of_environment();
 
-/// TUTTI_JOB for a launcher: what the user names the job; nothing in a rank, where it is that of
-/// the job which the rank belongs to.
+/// The name that the user gives to a job, for its launcher: TUTTI_JOB. Nothing in a rank, where
+/// TUTTI_JOB names the job that the rank belongs to.
 std::optional<std::string> job_of_environment();
 
 /// Names a process so that no later one has the same name: its id and when it started. Empty if the

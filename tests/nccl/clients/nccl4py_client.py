@@ -179,7 +179,7 @@ def check_revoked_and_aborted():
     given = me.Array(me.values(RANK))
     try:
         comm.allreduce(given, given, nccl.SUM)
-    except Exception as error:  # Of the bindings, whose type has no public name.
+    except Exception as error:  # The class that the bindings raise has no public name.
         assert "invalid usage" in str(error).lower() or "InvalidUsage" in str(error), error
     else:
         raise AssertionError("a communicator that was revoked took a call")
