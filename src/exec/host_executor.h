@@ -176,7 +176,7 @@ class HostExecutor {
   Poll leave();
   Poll end_ok() {
     ++completed_;
-    flight_.end_ok(eager_call_ ? board_.last_peer() : -1);
+    flight_.end_ok(board_.number(), eager_call_ ? board_.last_peer() : -1);
     return Poll::kDone;
   }
 
@@ -194,6 +194,7 @@ class HostExecutor {
   Poll fail(Error error);
   void fail_by(const std::exception& thrown) noexcept;
   Poll end_by_abort();
+  void record_failure(Code code) noexcept;
   Poll stop();
   Poll poll_stopping();
 

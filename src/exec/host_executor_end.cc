@@ -8,6 +8,7 @@ namespace tutti::exec {
 
 Poll HostExecutor::fail(Error error) {
   status_ = watchdog_.report(std::move(error));
+  record_failure(status_.error().code);
   messages_.give_up();
   return stop();
 }
@@ -22,14 +23,20 @@ bool HostExecutor::fails(std::optional<Error> found) {
 /// Some rank has ended the communicator.
 Poll HostExecutor::end_by_abort() {
   watchdog_.pass_on_abort();
-  messages_.give_up();
   status_ = watchdog_.broken_error(call_.describe());
+  record_failure(status_.error().code);
+  messages_.give_up();
   return stop();
+}
+
+/// Before `give_up`, which writes the record to a file. A call that had not shown itself is not in
+/// it.
+void HostExecutor::record_failure(Code code) noexcept {
+  flight_.end_failed(board_.log().shown(), static_cast<int>(code));
 }
 
 /// The call has failed. It is over once no rank writes into its buffers any more.
 Poll HostExecutor::stop() {
-  flight_.end_failed(static_cast<int>(status_.error().code));
   watchdog_.begin_stop();
   phase_ = exposed_ ? Phase::kStopping : Phase::kDone;
   return poll_stopping();
@@ -57,6 +64,7 @@ void HostExecutor::fail_by(const std::exception& thrown) noexcept {
     }
   } catch (const std::bad_alloc&) {  // The short text has to do.
   }
+  if (phase_ != Phase::kDone) record_failure(error.code);
   messages_.give_up();
   (void)region.abort(error);
   try {

@@ -123,7 +123,10 @@ bool HostExecutor::check_health() {
   const auto awaited = phase_ == Phase::kLeave ? std::span<const int>{} : find_awaited();
   const int last = awaited.empty() ? -1 : awaited.back();
   const int next = phase_ == Phase::kGather ? board_.next_peer() : last;
-  flight_.wait(phase_, last, phase_ == Phase::kLanes ? plans_.tile() : 0);
+  // A round that has not shown itself has not come to a wait: the record's latest is the one
+  // before.
+  if (board_.log().shown() == board_.number())
+    flight_.wait(board_.number(), phase_, last, phase_ == Phase::kLanes ? plans_.tile() : 0);
   if (fails(agreement_.compare_waiting(now, begins, next)) || begins) return phase_ != Phase::kDone;
   if (watchdog_.look_due(now)) {
     watchdog_.say_waiting(now, awaited);

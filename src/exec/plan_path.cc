@@ -25,7 +25,7 @@ PlanPath::PlanPath(CallBoard& board, ActiveCall& call, Adapting& adapt, Options 
 }
 
 void PlanPath::begin_round() {
-  if (stage_ != Stage::kBuffers) board_.flight().end_ok();  // The round before.
+  if (stage_ != Stage::kBuffers) board_.flight().end_ok(board_.number());  // The round before.
   const std::uint32_t lines = board_.line_credit();
   const std::uint64_t count = common_count(call_);
   board_.begin({.credit = call_.vector_variant ? std::min(lines, kBlockTables) : lines,

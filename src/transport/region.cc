@@ -20,7 +20,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x747574746930330aULL;  // Changes whenever the layout does.
+constexpr std::uint64_t kMagic = 0x747574746930330bULL;  // Changes whenever the layout does.
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/hash.h"
 #include "base/wait.h"
 #include "transport/gpudirect_slots.h"
 #include "transport/note.h"
@@ -79,7 +80,7 @@ struct alignas(kCacheLine) CallLine {
   std::array<std::byte, kLinePayload> payload{};
 };
 
-/// One call of a rank. Number 0: none yet.
+/// One call of a rank, or the first of a run of alike calls. Number 0: none yet.
 struct CallEntry {
   std::atomic<std::uint64_t> number{0};
   std::atomic<std::uint64_t> what{0};  // Packed: collective, type, operation, root.
@@ -93,26 +94,68 @@ struct CallSeen {
 };
 
 /// The latest calls of a rank, and its CPU. Peers read it only if they have waited long or have
-/// found a call that differs. It holds as many calls as ranks may be apart, so that ranks can also
-/// compare a call that one is in and the other has left.
+/// found a call that differs. It holds at least as many calls as ranks may be apart, so that ranks
+/// can also compare a call that one is in and the other has left.
+///
+/// The rank itself writes an entry for a run of calls, each like the one before, and in each
+/// further call of the run one word: stores that wait behind a line on its way to a peer delay the
+/// next calls. A link that writes the record of a rank on another host does not see all calls, so
+/// it writes an entry for each that it sees.
 struct alignas(kCacheLine) CallRecord {
+  /// By how much the digest of a call that repeats the one before is larger.
+  static constexpr std::uint64_t kDigestStep = kGoldenRatio;
+
   std::atomic<std::uint64_t> number{0};  // The latest call's.
   std::atomic<std::int32_t> cpu{0};      // 1 + the CPU on which that call began; 0: not known.
   // As RankStatus::waits_for, but set at once, and only while the caller's thread waits for that
   // rank's lines and sends nothing. Never cleared: it has no meaning once that rank's lines are
   // there.
   std::atomic<std::uint64_t> blocked_on{0};
+  std::atomic<std::uint64_t> runs{0};  // So far; 0: there is an entry for each call.
   alignas(kCacheLine) std::array<CallEntry, kCalls> calls{};
 
-  /// Notes a call. The rank itself does so, or the link on its behalf. Numbers may be left out.
-  void note(std::uint64_t of, const CallSeen& call) {
-    put(of, call);
+  /// Notes a call that begins a run: the one after the latest, as a run has no gaps. The rank
+  /// itself does so.
+  void begin_run(std::uint64_t of, const CallSeen& call) {
+    // relaxed: only this thread writes it.
+    const std::uint64_t run = runs.load(std::memory_order_relaxed) + 1;
+    write(calls[run % kCalls], of, call);
+    // release: see look_up.
+    runs.store(run, std::memory_order_release);
+    go_on(of);
+  }
+  /// Notes a call that repeats the latest, which has the number before.
+  void go_on(std::uint64_t of) {
     // release: a reader that sees the number sees the entry.
     number.store(of, std::memory_order_release);
   }
+  /// Notes a call on behalf of a rank on another host. Numbers may be left out.
+  void note(std::uint64_t of, const CallSeen& call) {
+    put(of, call);
+    go_on(of);
+  }
   /// The same for a call that is not the latest.
-  void put(std::uint64_t of, const CallSeen& call) {
-    CallEntry& entry = calls[of % kCalls];
+  void put(std::uint64_t of, const CallSeen& call) { write(calls[of % kCalls], of, call); }
+
+  /// The call of that number, which the caller has seen in `number`, or a later one; empty: the
+  /// record does not have it.
+  std::optional<CallSeen> look_up(std::uint64_t of) const {
+    if (of == 0) return std::nullopt;
+    // acquire: with a newer run than the caller's number, that run's entry is there.
+    const std::uint64_t latest = runs.load(std::memory_order_acquire);
+    if (latest == 0) return read(calls[of % kCalls], of, of);
+    // From the latest run back. If a run is gone, those before it are gone too, and as the numbers
+    // are loaded with acquire, they show it.
+    for (std::uint64_t run = latest; run != 0 && latest - run < kCalls; --run) {
+      const CallEntry& entry = calls[run % kCalls];
+      const std::uint64_t first = entry.number.load(std::memory_order_acquire);
+      if (first <= of) return read(entry, first, of);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static void write(CallEntry& entry, std::uint64_t of, const CallSeen& call) {
     // relaxed, then a release fence: a reader that sees any later store sees the new number.
     entry.number.store(of, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
@@ -120,17 +163,17 @@ struct alignas(kCacheLine) CallRecord {
     entry.count.store(call.count, std::memory_order_relaxed);
     entry.digest.store(call.digest, std::memory_order_relaxed);
   }
-  /// The call of that number, which is at most `number`; empty: the record does not have it.
-  std::optional<CallSeen> look_up(std::uint64_t of) const {
-    const CallEntry& entry = calls[of % kCalls];
-    if (of == 0 || entry.number.load(std::memory_order_acquire) != of) return std::nullopt;
+  /// Call `of` by the entry of the run that began with `first`; empty: the entry is another run's.
+  static std::optional<CallSeen> read(const CallEntry& entry, std::uint64_t first,
+                                      std::uint64_t of) {
+    if (first == 0 || entry.number.load(std::memory_order_acquire) != first) return std::nullopt;
     // relaxed: the fence keeps these loads before the second look at the number, which shows
     // whether they belong together.
     const CallSeen seen{entry.what.load(std::memory_order_relaxed),
                         entry.count.load(std::memory_order_relaxed),
-                        entry.digest.load(std::memory_order_relaxed)};
+                        entry.digest.load(std::memory_order_relaxed) + (of - first) * kDigestStep};
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (entry.number.load(std::memory_order_relaxed) != of) return std::nullopt;
+    if (entry.number.load(std::memory_order_relaxed) != first) return std::nullopt;
     return seen;
   }
 };

@@ -239,6 +239,45 @@ TEST_CASE("nothing of a job is left once its ranks are killed") {
   CHECK(run_status("no-such-job-" + job_name()).code == 2);
 }
 
+TEST_CASE("a small call that fails is in the record of each rank, as what it failed by") {
+  const ScratchDirectory records;
+  Settings settings;
+  settings.flight = records.path();
+  auto comms = Communicator::in_process(2, settings);
+  REQUIRE(comms);
+  const auto works = [](Communicator& comm) {
+    const bool late = comm.rank().value == 0;
+    std::vector<float> data(3);
+    const auto sum = [&](std::size_t count) {
+      return comm.all_reduce(data.data(), data.data(), count, kF32, ReduceOp::kSum);
+    };
+    for (int call = 1; call <= 5; ++call)
+      if (!sum(2)) return false;
+    // Rank 0 makes the call that it made before, and finds at once that rank 1 made another.
+    if (late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const Status differs = sum(late ? 2 : 3);
+    return !differs && differs.error().code == Code::kMismatch;
+  };
+  std::atomic<int> worked{0};
+  {
+    std::vector<std::jthread> ranks;
+    for (Communicator& comm : *comms) ranks.emplace_back([&] { worked += works(comm) ? 1 : 0; });
+  }
+  CHECK(worked == 2);
+  int files = 0;
+  for (const auto& at : std::filesystem::directory_iterator(records.path())) {
+    if (at.path().extension() == ".record") continue;
+    ++files;
+    const json record = json::parse(std::ifstream(at.path()));
+    INFO("rank " << record["rank"]);
+    REQUIRE(record["calls"].size() == 6);
+    CHECK(record["calls"].back()["call"] == 6);
+    CHECK(record["calls"].back()["state"] == "mismatch");
+    CHECK(record["calls"][4]["state"] == "ok");
+  }
+  CHECK(files == 2);
+}
+
 TEST_CASE("ranks that outlive another write their calls, and its latest ones") {
   const std::string transport = GENERATE("shared_memory", "tcp");
   const ScratchDirectory meeting, records;

@@ -23,7 +23,7 @@ std::string describe_latest(const Endpoint& endpoint, Rank me, int rank, std::st
   const std::string latest = "whose latest " + std::string(kind) + (near ? "" : " known here");
   std::uint64_t number = 0;
   for (int looks = 0; looks < 8; ++looks) {  // The rank may go on meanwhile: then once more.
-    number = record.number.load(std::memory_order_acquire);  // acquire: pairs with note's release.
+    number = record.number.load(std::memory_order_acquire);  // acquire: pairs with go_on's release.
     // relaxed: for the text only.
     const auto finished =
         near ? 0 : endpoint.region().finished(rank).value.load(std::memory_order_relaxed);
@@ -60,7 +60,7 @@ int follow_waits(const Region& region, int me, int awaited) {
 std::optional<Agreement::Difference> Agreement::difference_with(int rank) const {
   const CallRecord& theirs = board_.region().record(rank);
   const CallRecord& ours = board_.log().record();
-  // acquire: pairs with the release in note: entries up to this one are there. relaxed: our own.
+  // acquire: pairs with the release in go_on: entries up to this one are there. relaxed: our own.
   const std::uint64_t latest = std::min(theirs.number.load(std::memory_order_acquire),
                                         ours.number.load(std::memory_order_relaxed));
   std::optional<Difference> found;
@@ -151,7 +151,7 @@ bool Agreement::waits_for_this(int rank) const {
   const Team& team = board_.team();
   for (int hops = 0; hops < team.ranks; ++hops) {
     const CallRecord& record = team.region.record(rank);
-    // acquire: pairs with the releases in CallBoard::say_blocked and CallRecord::note.
+    // acquire: pairs with the releases in CallBoard::say_blocked and CallRecord::go_on.
     const std::uint64_t wait = record.blocked_on.load(std::memory_order_acquire);
     const std::uint64_t number = record.number.load(std::memory_order_acquire);
     const int next = awaited_in(wait);

@@ -7,8 +7,8 @@
 // differs.
 #pragma once
 #include <cstdint>
-#include <utility>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "exec/calls/call.h"
 #include "exec/flight/recorder.h"
@@ -30,10 +30,13 @@ constexpr std::uint64_t next_digest(std::uint64_t before, std::uint64_t what, st
   return mix(mix(before ^ count) + what);
 }
 
-/// The digest after a call that repeats the one before. Most calls do, so it takes one instruction.
+/// The digest after a call that repeats the one before. Most calls do, so it is an addition: the
+/// digest of any call of a run follows from the first one's.
 /// Two orders of calls still have the same digest only by chance: the next call that differs is
 /// mixed with the number of repeats.
-constexpr std::uint64_t same_again(std::uint64_t before) { return before + kGoldenRatio; }
+constexpr std::uint64_t same_again(std::uint64_t before) {
+  return before + CallRecord::kDigestStep;
+}
 
 constexpr std::uint64_t tag_of(std::uint64_t number, std::uint64_t digest) {
   return (digest & ~kNumberMask) | (number & kNumberMask);
@@ -75,44 +78,55 @@ class ProcessWait {
 
 /// Counts, digests and records the rounds of this rank's calls. A round is a call of its own here.
 /// Recording is a step of its own: stores become visible in their order, so a record that is
-/// written before a line would hold up the line.
+/// written before a line would hold up the line. A round that repeats the one before changes
+/// `number_` alone: its digest follows from that.
 class CallLog {
  public:
   CallLog(CallRecord& record, flight::Recorder& flight) : record_(&record), flight_(&flight) {}
   std::uint64_t number() const { return number_; }  // Counts up alike on every rank.
-  std::uint64_t tag() const { return tag_; }
+  std::uint64_t tag() const { return tag_of(number_, digest()); }
+  /// The latest round that `show` was called for.
+  std::uint64_t shown() const {
+    return record_->number.load(std::memory_order_relaxed);  // relaxed: only this thread writes it.
+  }
   CallRecord& record() const { return *record_; }
   flight::Recorder& flight() const { return *flight_; }
 
   /// The next one: `word` is its call and path, `sizes` its count or a hash of its counts.
   void note(std::uint64_t word, std::uint64_t count, std::uint64_t sizes) {
     const bool again = word == word_ && sizes == sizes_;
-    digest_ = again ? same_again(digest_) : next_digest(digest_, word, sizes);
-    alike_ = again && count == count_ && recorded_ == number_;
+    alike_ = again && count == count_ && shown() == number_;
+    if (!again)
+      base_ = next_digest(digest(), word, sizes) - (number_ + 1) * CallRecord::kDigestStep;
     word_ = word, sizes_ = sizes, count_ = count;
-    tag_ = tag_of(++number_, digest_);
+    ++number_;
   }
   /// The same for one that repeats the one before.
-  void repeat() {
-    digest_ = same_again(digest_);
-    tag_ = tag_of(++number_, digest_);
-  }
+  void repeat() { ++number_; }
   /// Shows the round to the other ranks. Once or more, as soon as it has written its lines or
   /// waits.
   void show() {
-    record_->note(number_, {word_, count_, digest_});
-    if (std::exchange(recorded_, number_) == number_) return;
-    if (alike_ && flight_->add(number_)) return;
+    if (shown() == number_) return;
+    if (alike_) {
+      record_->go_on(number_);
+      if (flight_->takes(number_)) return;
+    } else {
+      TUTTI_DCHECK(shown() + 1 == number_);
+      record_->begin_run(number_, {word_, count_, digest()});
+      alike_ = true;
+    }
     flight_->begin(number_, word_, count_, (word_ & kEager) != 0);
-    alike_ = true;
   }
 
  private:
+  /// Each call that repeats the one before adds a step, see same_again.
+  std::uint64_t digest() const { return base_ + number_ * CallRecord::kDigestStep; }
+
   CallRecord* record_;
   flight::Recorder* flight_;
-  std::uint64_t recorded_ = 0;  // The last call that the flight recorder has.
-  bool alike_ = false;          // The round is like that one; so is each that `repeat` begins.
-  std::uint64_t number_ = 0, tag_ = 0, digest_ = 0;
+  bool alike_ = false;  // The round is like the latest shown; so is each that `repeat` begins.
+  std::uint64_t number_ = 0;
+  std::uint64_t base_ = 0;                          // The digest, less a step for each call.
   std::uint64_t word_ = 0, count_ = 0, sizes_ = 0;  // What went into the digest last.
 };
 

@@ -15,7 +15,7 @@ namespace {
 /// The latest calls of a rank, by the record that all ranks of a communicator share.
 Json calls_of(const CallRecord& record) {
   auto calls = Json::array();
-  // acquire: pairs with the release in note.
+  // acquire: pairs with the release in go_on.
   const std::uint64_t latest = record.number.load(std::memory_order_acquire);
   for (std::uint64_t number = latest > kCalls ? latest - kCalls + 1 : 1; number <= latest;
        ++number) {

@@ -23,10 +23,12 @@ namespace tutti::exec::flight {
 inline constexpr const char* kFileName = "tutti-flight";
 inline constexpr const char* kFileEnd = ".record";  // In a folder.
 /// "tuttifl", and a number that changes whenever the layout does.
-inline constexpr std::uint64_t kMagic = 0x7475747469666c05ULL;
+inline constexpr std::uint64_t kMagic = 0x7475747469666c06ULL;
 inline constexpr std::size_t kTracks = 1024;
 inline constexpr std::size_t kEntries = 4096;
-inline constexpr std::size_t kEntryCalls = 16;
+inline constexpr std::size_t kEntryCalls = 64;  // That may share an entry.
+inline constexpr std::size_t kStampCalls = 16;  // An eager call whose number it divides looks at
+                                                // the clock if an entry begins with it.
 inline constexpr std::size_t kPlans = 32;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kMostRanks = 4096;

@@ -113,7 +113,7 @@ Seen seen(const Entry<std::uint64_t>& entry, std::uint64_t index, const SeenTrac
 std::vector<Seen> calls_of(std::span<const Entry<std::uint64_t>> entries, const SeenTrack& track,
                            const Times& times, std::span<const std::string> plans) {
   std::vector<Seen> calls;
-  std::uint64_t next = 0;  // The earliest call so far. One that gets its own entry may be in two.
+  std::uint64_t next = 0;  // The earliest call so far. A file that says one twice is not trusted.
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     for (std::uint64_t left = more_calls(*entry) + 1; left != 0 && calls.size() < kEntries;
          --left) {

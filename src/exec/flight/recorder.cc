@@ -219,17 +219,13 @@ void Recorder::begin_run(std::uint64_t number, std::size_t kind, std::uint64_t b
   sums.version.store(version + 2, std::memory_order_release);
 }
 
-/// The call in progress gets an entry of its own. Until the other one has lost it, it is in both: a
-/// reader shows it once, or, if that happens while it reads, not in that look.
-void Recorder::take_own_entry() {
-  Entry<Word>& others = *current_;
+/// The call in progress, of an entry that does not show it yet, gets an entry of its own.
+void Recorder::take_own_entry(std::uint64_t call) {
   // relaxed, both: only this thread writes them.
-  current_ = &append(first_ + more_, others.what.load(std::memory_order_relaxed),
-                     others.count.load(std::memory_order_relaxed), 0, 0);
-  --more_;
-  // release: a reader that sees it sees the new entry.
-  others.state.store(state_of_small(Outcome::kOk), std::memory_order_release);
-  more_ = 0;
+  const std::uint64_t what = current_->what.load(std::memory_order_relaxed);
+  const std::uint64_t count = current_->count.load(std::memory_order_relaxed);
+  current_ = &append(call, what, count, 0, 0);
+  first_ = call;
 }
 
 /// The current round has waited since it began, and that rank came last. A call counts once.
@@ -259,9 +255,15 @@ void Recorder::end_timed(int last) {
   current_->state.store(state.packed(), std::memory_order_relaxed);
 }
 
-void Recorder::end_failed(int code) {
+void Recorder::end_failed(std::uint64_t call, int code) {
+  if (!has_current()) return;
   // relaxed: as in end_ok.
   State state = State::of(current_->state.load(std::memory_order_relaxed));
+  if (!timed_ && call > first_ + state.tile) {
+    take_own_entry(call);
+    state = {};
+  }
+  open_ = false;
   if (state.outcome != 0) return;  // It had ended; it was the rank's last call.
   state.outcome = static_cast<std::uint8_t>(static_cast<int>(Outcome::kFailed) + code);
   current_->end.store(ticks(), std::memory_order_relaxed);

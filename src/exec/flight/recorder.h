@@ -2,12 +2,13 @@
 // that others can read them while they run, and once they hang.
 //
 // An entry is one cache line. Writing it takes nine stores and no locked instruction. An eager call
-// like the one before is one more of that entry: two stores to a line that is near. Every store
-// counts: while a call's lines are on their way to its peers, the next calls' stores wait in the
-// CPU's store buffer, and few calls fill it. The clock is read in each call by a plan and in one of
-// kEntryCalls eager calls: it takes 8 ns to 16 ns, a third of an eager call. A call that has waited
-// so long that it checks the health of its peers has an entry of its own with the time. The end of
-// a call that did not wait is the next entry's begin.
+// like the one before is one more of that entry: one store at its end, to a line that is near.
+// Until then, or until it waits long or fails, the entry does not show it. Every store counts:
+// while a call's lines are on their way to its peers, the next calls' stores wait in the CPU's
+// store buffer, and few calls fill it. The clock is read in each call by a plan and in one of
+// kStampCalls eager calls that differ or kEntryCalls alike: it takes 8 ns to 16 ns, a third of an
+// eager call. A call that has waited so long that it checks the health of its peers has an entry of
+// its own with the time. The end of a call that did not wait is the next entry's begin.
 //
 // Totals cost a call that repeats the one before nothing: its run is counted when another begins.
 // Waits are counted in calls that wait, at most one look at the clock each.
@@ -52,28 +53,24 @@ class Recorder {
   void begin_run(std::uint64_t number, std::size_t kind, std::uint64_t bytes, bool eager);
   /// Begins a round of a call: its number on the communicator, and what it is.
   void begin(std::uint64_t call, std::uint64_t what, std::uint64_t count, bool eager) {
-    const bool stamped = !eager || call % kEntryCalls == 0;
+    const bool stamped = !eager || call % kStampCalls == 0;
     timed_ = !eager, open_ = eager;
-    first_ = call, more_ = 0;
+    first_ = call;
     current_ = &append(call, what, count, stamped ? ticks() : 0, 0);
   }
-  /// Begins a round that is like the one before. False: it needs an entry of its own, by `begin`.
-  bool add(std::uint64_t call) {
-    if (!open_ || call % kEntryCalls == 0) return false;
-    more_ = call - first_;
-    // relaxed: the state says something by itself.
-    current_->state.store(state_of_small(Outcome::kRunning), std::memory_order_relaxed);
-    return true;
-  }
+  /// Whether a round like the one before is one more of its entry. False: it needs one of its own,
+  /// by `begin`.
+  bool takes(std::uint64_t call) const { return open_ && call % kEntryCalls != 0; }
   /// The call goes by a plan, whose hash is `hash`.
   void set_plan(std::uint64_t hash, std::string_view name) {
     // relaxed: a reader that gets the old value shows no plan.
     current_->plan.store(place_of(hash, name), std::memory_order_relaxed);
   }
-  /// The call waits so long that a look at the clock is nothing.
-  void wait(At at, int awaited, std::size_t tile) {
+  /// The call of that number waits so long that a look at the clock is nothing.
+  void wait(std::uint64_t call, At at, int awaited, std::size_t tile) {
+    if (!has_current()) return;
+    if (!timed_ && call != first_) take_own_entry(call);
     timed_ = true, open_ = false;
-    if (more_ != 0) take_own_entry();
     // relaxed, all three: only this thread writes them, and each says something by itself.
     if (current_->begin.load(std::memory_order_relaxed) == 0)
       current_->begin.store(ticks(), std::memory_order_relaxed);
@@ -85,16 +82,19 @@ class Recorder {
   void gathered(int last, bool first) {
     if (last >= 0) note_wait(last, ticks(), first);
   }
-  /// A call, or a round of it, is over. `last`: of an eager call, the last rank for which this one
-  /// waited, if it did.
-  void end_ok(int last = -1) {
+  /// The call of that number, or a round of it, is over. `last`: of an eager call, the last rank
+  /// for which this one waited, if it did.
+  void end_ok(std::uint64_t call, int last = -1) {
     // relaxed, here and in end_timed: a reader may see the state without the end; then it shows
     // no end.
     if (timed_) return end_timed(last);
-    current_->state.store(state_of_small(Outcome::kOk), std::memory_order_relaxed);
+    const State state{.outcome = static_cast<std::uint8_t>(Outcome::kOk),
+                      .tile = static_cast<std::uint32_t>(call - first_)};
+    current_->state.store(state.packed(), std::memory_order_relaxed);
   }
-  /// The call has failed, with that value of Code. It keeps what it waited for.
-  void end_failed(int code);
+  /// The call of that number, the latest that began, has failed, with that value of Code. It keeps
+  /// what it waited for.
+  void end_failed(std::uint64_t call, int code);
 
   /// Begins a message; returns the entry's number.
   std::uint64_t begin_message(bool sends, int peer, std::uint8_t type, std::uint64_t count) {
@@ -157,25 +157,24 @@ class Recorder {
     // relaxed, both: only this thread writes it, and it says something by itself.
     word.store(word.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
   }
-  /// That of an entry of small calls, of which the last one has this outcome.
-  std::uint64_t state_of_small(Outcome last) const {
-    return State{.outcome = static_cast<std::uint8_t>(last),
-                 .tile = static_cast<std::uint32_t>(more_)}
-        .packed();
+  /// Whether `current_` is still the call's: a ring of messages may have come since.
+  bool has_current() const {
+    // relaxed: only this thread writes it.
+    return current_->call.load(std::memory_order_relaxed) == first_;
   }
-  void take_own_entry();
+  void take_own_entry(std::uint64_t call);
   void end_timed(int last);
   void note_wait(int last, std::uint64_t now, bool first);
   std::uint64_t place_of(std::uint64_t hash, std::string_view name);
 
   Track<Word>* track_;
-  Entry<Word>* current_;                // The call in progress, or the last one.
-  std::uint64_t number_ = 0;            // Entries so far.
-  bool timed_ = false;                  // The call's end is worth a look at the clock.
-  bool open_ = false;                   // The latest entry takes calls that are like it.
-  std::uint64_t first_ = 0, more_ = 0;  // Its first call, and how many it has besides.
-  int place_ = -1;                      // The track's, in the file; -1: in none.
-  int owner_;                           // The process that made it.
+  Entry<Word>* current_;      // The call in progress, or the last one.
+  std::uint64_t number_ = 0;  // Entries so far.
+  bool timed_ = false;        // The call's end is worth a look at the clock.
+  bool open_ = false;         // The latest entry takes calls that are like it.
+  std::uint64_t first_ = 0;   // The first call of `current_`.
+  int place_ = -1;            // The track's, in the file; -1: in none.
+  int owner_;                 // The process that made it.
   std::array<std::uint64_t, kPlans> plan_hashes_{};
   std::string folder_, trace_;  // As About has them.
   MappedMemory memory_;
