@@ -135,7 +135,8 @@ template <class Word>
 struct alignas(kPage) Totals {
   Sums<Word> sums;
   Word messages{0}, message_bytes{0};
-  Word call_ticks{0};  // In calls by a plan, and in those that waited long.
+  Word call_ticks{0};   // In calls by a plan, and in those that waited long.
+  Word latest_call{0};  // At the first message after a small call: that call, or one before it.
   /// By the rank that came last to a call: how often and how long this rank waited for it.
   std::array<Word, kMostRanks> wait_calls{}, wait_ticks{};
 };

@@ -151,7 +151,7 @@ SeenTotals read_totals(const Copy& copy, std::uint64_t track, const SeenTrack& s
         !copy_value(copy, at, after))
       return {};
   }
-  std::uint64_t latest = 0;
+  std::uint64_t latest = rest.latest_call;
   for (const Seen& entry : seen.entries) latest = std::max(latest, entry.call);
   SeenTotals totals = with_run(sums, latest);
   totals.messages = rest.messages;

@@ -228,6 +228,13 @@ void Recorder::take_own_entry(std::uint64_t call) {
   first_ = call;
 }
 
+/// Messages may follow until no call is left in the ring: then this says how far its run has come.
+void Recorder::keep_latest() {
+  // relaxed: only this thread writes them.
+  const State state = State::of(current_->state.load(std::memory_order_relaxed));
+  track_->totals.latest_call.store(first_ + state.tile, std::memory_order_relaxed);
+}
+
 /// The current round has waited since it began, and that rank came last. A call counts once.
 void Recorder::note_wait(int last, std::uint64_t now, bool first) {
   const auto rank = static_cast<std::size_t>(last);

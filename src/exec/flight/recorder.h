@@ -100,6 +100,7 @@ class Recorder {
   std::uint64_t begin_message(bool sends, int peer, std::uint8_t type, std::uint64_t count) {
     const std::uint64_t what = kMessage | (sends ? kSends : 0) | std::uint64_t{type} << 40 |
                                static_cast<std::uint16_t>(peer);
+    if (open_) keep_latest();
     open_ = false;
     append(0, what, count, ticks(), State{0, At::kMessage, peer, 0}.packed());
     add(track_->totals.messages, 1);
@@ -163,6 +164,7 @@ class Recorder {
     return current_->call.load(std::memory_order_relaxed) == first_;
   }
   void take_own_entry(std::uint64_t call);
+  void keep_latest();
   void end_timed(int last);
   void note_wait(int last, std::uint64_t now, bool first);
   std::uint64_t place_of(std::uint64_t hash, std::string_view name);

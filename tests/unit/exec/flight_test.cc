@@ -195,6 +195,24 @@ TEST_CASE("a failure after more messages than the ring holds is none of theirs")
     if (!seen.message() || outcome_name(seen.state) != "ok") FAIL("entry " << seen.number);
 }
 
+TEST_CASE("calls stay counted when messages have pushed them out of the ring") {
+  Recorder recorder(some_rank());
+  const std::size_t kind = static_cast<std::size_t>(Collective::kAllReduce);
+  recorder.begin_run(1, kind, 20, true);
+  for (std::uint64_t call = 1; call <= 100; ++call) {
+    begin_small(recorder, call, kSmall, 5, call > 1);
+    recorder.end_ok(call);
+  }
+  const std::size_t messages = GENERATE(0, 1, 4095, 4096, 5000);
+  for (std::size_t i = 0; i < messages; ++i)
+    recorder.end_message(recorder.begin_message(true, 0, 0, 1), 0, Outcome::kOk, false);
+  const auto track = read_track(copy_of(recorder), Now::look());
+  REQUIRE(track);
+  CHECK(track->totals.calls[kind] == 100);
+  CHECK(track->totals.bytes[kind] == 2000);
+  CHECK(track->totals.messages == messages);
+}
+
 TEST_CASE("a call that two entries have is shown once") {
   Recorder recorder(some_rank());
   for (const std::uint64_t call : {1, 2, 3}) {
