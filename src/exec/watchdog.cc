@@ -1,5 +1,6 @@
 #include "exec/watchdog.h"
 
+#include <algorithm>
 #include <new>
 #include <thread>
 
@@ -12,23 +13,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a rank tries to tell the others that the communicator is over.
-constexpr std::chrono::milliseconds kLongestGoodbye{1000};
 // After this time a rank tells the others which rank it waits for.
 constexpr std::chrono::milliseconds kLongWait{1000};
 constexpr std::chrono::milliseconds kLookPause{50};
 constexpr std::int64_t kHealthCheckMs = 20;
-
-/// Once a call has failed nobody drives the link. So what the network does not take at once (its
-/// buffers are full) would stay here, and the others would wait until their deadlines.
-void send_abort(RemoteLink& link) {
-  const auto last = std::chrono::steady_clock::now() + kLongestGoodbye;
-  for (link.progress(); link.pending();) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= last) return;
-    if (!link.progress()) link.sleep(last - now);
-  }
-}
 
 }  // namespace
 
@@ -57,6 +45,20 @@ void Watchdog::abort(const Error& error) {
   tell_abort();
 }
 
+/// Once a call has failed nobody drives the link. So what the network does not take at once (its
+/// buffers are full) would stay here, and the others would wait until their deadlines. Every call
+/// that was begun ends by this: they all have the same second.
+void Watchdog::send_abort() {
+  RemoteLink& link = *board_.team().remote_link;
+  const auto begin = std::chrono::steady_clock::now();
+  auto now = begin;
+  for (link.progress(); link.pending() && now - begin < goodbye_left_;
+       now = std::chrono::steady_clock::now()) {
+    if (!link.progress()) link.sleep(goodbye_left_ - (now - begin));
+  }
+  goodbye_left_ -= std::min<std::chrono::nanoseconds>(now - begin, goodbye_left_);
+}
+
 void Watchdog::tell_abort() {
   // seq_cst: see `claim`. Again if a thread has claimed and freed the link meanwhile: it then found
   // that another one was about to send.
@@ -65,7 +67,7 @@ void Watchdog::tell_abort() {
     if (link_users_.load(std::memory_order_seq_cst) == 0) {
       told = true;
       try {
-        send_abort(*board_.team().remote_link);
+        send_abort();
       } catch (const std::bad_alloc&) {  // The others see this rank's end, or their deadline.
       }
     }
@@ -74,12 +76,12 @@ void Watchdog::tell_abort() {
   }
 }
 
-void Watchdog::pass_on_abort() const {
+void Watchdog::pass_on_abort() {
   RemoteLink* const remote_link = board_.team().remote_link;
   if (remote_link == nullptr) return;
   remote_link->flush();  // To tell the others, before `keep` may end a connection.
   remote_link->keep();   // Return the buffers to the caller.
-  send_abort(*remote_link);
+  send_abort();
 }
 
 Error Watchdog::report(Error error) {

@@ -24,6 +24,8 @@ class Watchdog {
   using Milliseconds = std::chrono::milliseconds;
   /// How long a call or message that failed waits for ranks that may still access its buffers.
   static constexpr Milliseconds kLongestStop{1000};
+  /// How long a rank tries to tell the others that the communicator is over, in all its calls.
+  static constexpr Milliseconds kLongestGoodbye{1000};
 
   /// `places`: as HostExecutor::Options has it.
   Watchdog(const CallBoard& board, const ActiveCall& call, Milliseconds timeout,
@@ -53,7 +55,7 @@ class Watchdog {
   }
   /// Ends the communicator on all ranks. Any thread.
   void abort(const Error& error);
-  void pass_on_abort() const;
+  void pass_on_abort();
   /// Sends the abort if no thread executes anything. One that does passes it on by itself.
   void tell_abort();
 
@@ -101,6 +103,7 @@ class Watchdog {
 
  private:
   void claim();
+  void send_abort();
   bool is_long(Time since, Time now) const;
   void show_wait(std::uint64_t wait);
   void end_wait();
@@ -119,6 +122,8 @@ class Watchdog {
   bool broken_ = false, waiting_ = false;
   bool shown_ = false;  // The others see for which rank this one waits.
   Time wait_start_, next_look_, stop_end_;
+  // For the thread that has the link.
+  std::chrono::nanoseconds goodbye_left_{kLongestGoodbye};
   std::int64_t next_health_check_ = 0;  // By the coarse clock.
 };
 

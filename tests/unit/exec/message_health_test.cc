@@ -1,5 +1,6 @@
 // Health checks of a rank that waits for a message: a message may end in one, as its rank has sent
 // it and ended between two looks; and they take place though the network always has something.
+#include <array>
 #include <future>
 #include <memory>
 #include <thread>
@@ -15,6 +16,56 @@ namespace tutti::exec {
 namespace {
 
 using namespace std::chrono_literals;
+
+/// To ranks that take nothing: what is sent stays.
+class FullLink final : public RemoteLink {
+ public:
+  std::chrono::nanoseconds slept{0};
+  void publish(const Published&) override {}
+  void show_calls(int) override {}
+  void flush() override {}
+  bool progress() override { return false; }
+  bool pending() const override { return true; }
+  bool pending_to(int) const override { return true; }
+  std::uint64_t taken_for(int) const override { return 0; }
+  bool allows_zero_copy(int) const override { return false; }
+  void send_zero_copy(int, std::size_t, std::uint64_t, SendBuffer) override {}
+  bool is_sending(SendBuffer) const override { return false; }
+  void expect(int, bool, std::size_t, std::uint64_t, std::span<std::byte>) override {}
+  const std::byte* placed(int, bool, std::size_t, std::uint64_t) const override { return nullptr; }
+  void keep() override {}
+  void say_left(std::chrono::milliseconds) override {}
+  void sleep(std::chrono::nanoseconds longest) override {
+    slept += longest;
+    std::this_thread::sleep_for(longest);
+  }
+  void wake() override {}
+};
+
+TEST_CASE("calls that end together wait once for ranks that take nothing") {
+  test::TwoRanks ranks;
+  FullLink link;
+  HostExecutor::Options options;
+  options.timeout = 1h;
+  options.wait = wait_policy(2, 2, -1);
+  HostExecutor executor(std::make_unique<test::PlainEndpoint>(
+                            ranks.region(), [] { return true; }, &link),
+                        0, std::move(options));
+  REQUIRE(ranks.region().abort({Code::kPeerFailed, "rank 1 has ended", Rank{1}, Rank{1}}));
+  std::array<std::byte, 8> data{};
+  Call call;
+  call.input = call.output = data.data();
+  call.count = data.size();
+  for (int i = 0; i < 5; ++i) {
+    executor.begin(call);
+    REQUIRE(executor.poll() == Poll::kDone);
+    const Status ended = executor.take_status();
+    REQUIRE_FALSE(ended);
+    CHECK(ended.error().code == Code::kPeerFailed);
+  }
+  CHECK(link.slept > 0s);
+  CHECK(link.slept <= Watchdog::kLongestGoodbye);
+}
 
 TEST_CASE("a message that ends in a health check ends its call") {
   test::TwoRanks ranks;

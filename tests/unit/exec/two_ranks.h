@@ -31,8 +31,9 @@ class TwoRanks {
 class PlainEndpoint final : public Endpoint {
  public:
   explicit PlainEndpoint(
-      const Region& region, std::function<bool()> is_alive = [] { return true; })
-      : region_(region), is_alive_(std::move(is_alive)) {}
+      const Region& region, std::function<bool()> is_alive = [] { return true; },
+      RemoteLink* link = nullptr)
+      : region_(region), is_alive_(std::move(is_alive)), link_(link) {}
   const Region& region() const override { return region_; }
   BufferName name(const void*, std::size_t) override { return {}; }
   Result<std::byte*> map(int, BufferName, std::size_t) override {
@@ -40,10 +41,12 @@ class PlainEndpoint final : public Endpoint {
   }
   bool alive(int) const override { return is_alive_(); }
   std::size_t shared_bytes() const override { return 0; }
+  RemoteLink* remote_link() override { return link_; }
 
  private:
   Region region_;
   std::function<bool()> is_alive_;
+  RemoteLink* link_;
 };
 
 }  // namespace tutti::test
