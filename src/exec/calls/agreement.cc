@@ -1,6 +1,7 @@
 #include "exec/calls/agreement.h"
 
 #include <algorithm>
+#include <thread>
 
 namespace tutti::exec {
 namespace {
@@ -76,9 +77,26 @@ std::optional<Agreement::Difference> Agreement::difference_with(int rank) const 
   return found;
 }
 
+/// Waits a moment for the ranks of this host that are still to make that call: which rank is the
+/// odd one they may decide.
+void Agreement::await_others(std::uint64_t number) const {
+  const Team& team = board_.team();
+  const auto last = std::chrono::steady_clock::now() + kLongestPause;
+  for (int rank = 0; rank < team.ranks; ++rank) {
+    const auto is_missing = [&] {
+      // acquire: as above.
+      return team.region.record(rank).number.load(std::memory_order_acquire) < number;
+    };
+    if (rank == team.me || !team.endpoint.near(team.me, rank)) continue;
+    while (is_missing() && !team.region.ending() && std::chrono::steady_clock::now() < last)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
 /// The rank whose call differs from that of most ranks; without a majority, `rank`.
 int Agreement::odd_one(int rank, std::uint64_t number) const {
   const auto [ranks, me] = std::pair(board_.team().ranks, board_.team().me);
+  if (ranks > 2) await_others(number);  // Two ranks have no majority.
   std::vector<std::uint64_t> digests(static_cast<std::size_t>(ranks));  // 0: not known.
   for (int r = 0; r < ranks; ++r) {
     const CallRecord& record = board_.region().record(r);

@@ -49,6 +49,7 @@ class Agreement {
   };
   std::optional<Difference> difference_with(int rank) const;
   Error mismatch(int rank, const Difference& found) const;
+  void await_others(std::uint64_t number) const;
   int odd_one(int rank, std::uint64_t number) const;
 
   const CallBoard& board_;
