@@ -6,6 +6,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "completions.h"
 #include "errors.h"
@@ -409,9 +410,13 @@ void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
                            " failed to pass monitoredBarrier in ", limit.count(), " ms"));
 }
 
-TorchBackend::Ptr<c10d::Backend> TorchBackend::split(const Ptr<c10d::Store>& store,
+TorchBackend::Ptr<c10d::Backend> TorchBackend::split(const Ptr<c10d::Store>&,
                                                      const std::vector<int>& ranks,
                                                      const Ptr<c10d::Backend::Options>& options) {
+  // All ranks of the group call this, in the same order. torch's store is named by the number of
+  // groups that this process is in, which may differ: theirs would be other stores.
+  const std::string name =
+      members().prefix + "split/" + std::to_string(splits_++) + "/" + std::to_string(ranks.front());
   const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   if (mine == ranks.end()) return nullptr;
   auto own = c10::make_intrusive<Options>(options_->backend,
@@ -421,7 +426,8 @@ TorchBackend::Ptr<c10d::Backend> TorchBackend::split(const Ptr<c10d::Store>& sto
     own->group_desc = options->group_desc;
     own->global_ranks_in_group = options->global_ranks_in_group;
   }
-  return create(store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), own);
+  return create(c10::make_intrusive<c10d::PrefixStore>(name, store_),
+                static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), own);
 }
 
 void TorchBackend::abort() {

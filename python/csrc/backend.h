@@ -293,6 +293,7 @@ class TorchBackend : public LikeGloo {
   std::atomic<std::uint64_t> number_{0};
   std::atomic<std::int64_t> completed_{-1};  // relaxed: a number alone.
   std::atomic<std::uint64_t> monitored_{0};
+  std::atomic<std::uint64_t> splits_{0};
   std::shared_ptr<Shared> shared_;
   const std::string handle_;
 };

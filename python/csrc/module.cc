@@ -96,6 +96,27 @@ py::dict counters_of(TorchBackend& backend) {
   return all;
 }
 
+/// What torch calls of those that it takes for objects of gloo's or NCCL's class.
+void add_stand_in(py::class_<TorchBackend, c10d::Backend, Held<TorchBackend>>& backend) {
+  const auto nothing = [](const TorchBackend&) {};
+  backend
+      .def("_set_default_timeout", &TorchBackend::setTimeout, py::arg("timeout"))
+      // What follows is NCCL's. Its groups have numbers; -1 is what torch says of all others.
+      .def_property_readonly("uid", [](const TorchBackend&) { return -1; })
+      .def("get_error", &TorchBackend::getError, py::call_guard<py::gil_scoped_release>())
+      // Aborting a Tutti group waits for no other.
+      .def("_group_start", nothing)
+      .def("_group_end", nothing)
+      .def(
+          "_add_ephemeral_timeout",
+          [](const TorchBackend&, std::chrono::milliseconds) {
+            TORCH_WARN(
+                "tutti: a group's time limit can't be raised for a while: make the group "
+                "with a timeout= that is long enough");
+          },
+          py::arg("timeout"));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, module) {
@@ -107,16 +128,21 @@ PYBIND11_MODULE(_C, module) {
   module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("name"), py::arg("group"), py::arg("global_ranks"),
              py::arg("apart") = false);
-  py::class_<TorchBackend, c10d::Backend, Held<TorchBackend>>(module, "ProcessGroupTutti")
-      .def_property_readonly("options", &TorchBackend::getBackendOptions)
-      // What torch's _set_pg_timeout calls of gloo's.
-      .def("_set_default_timeout", &TorchBackend::setTimeout, py::arg("timeout"))
+  // split_group copies those of the group that it splits, which torch's own class can't.
+  using Options = TorchBackend::Options;
+  py::class_<Options, c10d::Backend::Options, c10::intrusive_ptr<Options>>(module, "Options")
+      .def("__deepcopy__", [](const Options& options, const py::dict&) {
+        return c10::make_intrusive<Options>(options);
+      });
+  py::class_<TorchBackend, c10d::Backend, Held<TorchBackend>> backend(module, "ProcessGroupTutti");
+  add_stand_in(backend);
+  backend.def_property_readonly("options", &TorchBackend::getBackendOptions)
       .def(
-          "describe", [](TorchBackend& backend) { return backend.describe(); },
+          "describe", [](TorchBackend& self) { return self.describe(); },
           py::call_guard<py::gil_scoped_release>(),
           "Transports, memory, waiting and plans of the group, for people.")
       .def(
-          "flight_record", [](TorchBackend& backend) { return backend.flight_record(); },
+          "flight_record", [](TorchBackend& self) { return self.flight_record(); },
           py::call_guard<py::gil_scoped_release>(), "The latest collectives on CPU tensors, JSON.")
       .def("all_reduce_on_wire", &TorchBackend::all_reduce_on_wire, py::arg("tensor"),
            py::arg("wire"), py::call_guard<py::gil_scoped_release>(),
@@ -125,8 +151,8 @@ PYBIND11_MODULE(_C, module) {
            py::call_guard<py::gil_scoped_release>(), "What tutti_torch.lost_ranks returns.")
       .def(
           "completed_calls",
-          [](const TorchBackend& backend) {
-            const std::int64_t completed = backend.completed();
+          [](const TorchBackend& self) {
+            const std::int64_t completed = self.completed();
             return completed < 0 ? std::nullopt : std::optional(completed);
           },
           "What tutti_torch.completed_calls returns.")

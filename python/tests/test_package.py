@@ -1,4 +1,4 @@
-"""The package as such: found by torch itself, standing in for gloo, saying what is wrong."""
+"""The package as such: found by torch itself, standing in for gloo and NCCL, saying what is wrong."""
 import os
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def test_standing_in_for_gloo():
     assert code == 0, error
     assert said.splitlines() == ["gloo", "not ours"]
     code, _, error = python("import tutti_torch", TUTTI_AS="mpi")
-    assert code != 0 and "can't stand in for mpi; it takes: gloo" in error
+    assert code != 0 and "can't stand in for mpi; it takes: gloo, nccl" in error
 
 
 def test_standing_in_for_gloo_by_name_and_options():
@@ -83,6 +83,103 @@ def test_standing_in_for_gloo_by_name_and_options():
         assert code == 0, error
     assert said["gloo"] == said[""]
     assert said["gloo"].splitlines()[0] == "gloo gloo gloo True"
+
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TUTTI_AS": "nccl"}
+
+
+def test_standing_in_for_nccl_without_a_gpu():
+    """CPU tensors run there; test_cuda.py has the rest."""
+    script = """
+        import tutti_torch, torch, torch.distributed as dist
+        from datetime import timedelta
+        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+        options._timeout, options.config.min_ctas = timedelta(seconds=70), 4
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1,
+                                timeout=timedelta(seconds=70), pg_options=options)
+        group = dist.group.WORLD
+        backend = group._get_backend(torch.device("cuda"))
+        print(dist.is_nccl_available(), dist.get_backend(), group.name(), backend.name(),
+              type(backend).__name__, isinstance(backend, dist.ProcessGroupNCCL),
+              isinstance(backend, dist.ProcessGroupGloo), backend.options._timeout.total_seconds())
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        dist.barrier()
+        dist.all_gather_object([None], {"a": 1})
+        other = dist.new_group([0], backend="gloo")
+        dist.all_reduce(tensor, group=other)
+        print(tutti_torch.describe().splitlines()[0], other._get_backend(torch.device("cpu")).name(),
+              type(other._get_backend(torch.device("cpu"))).__name__)
+        group._set_sequence_number_for_group()
+        print(group._get_sequence_number_for_group() >= 0)
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=17))
+        print(backend.options._timeout.total_seconds())
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        model(torch.ones(1, 2)).sum().backward()
+        print(model._get_ddp_logging_data()["backend_name"])
+        dist.distributed_c10d._add_ephemeral_timeout_for_all_pgs(timedelta(seconds=3))
+        print(dist.distributed_c10d._get_process_group_uid(group))
+        dist.distributed_c10d._abort_process_group()
+        for given in (options, timedelta(seconds=70)):
+            made = dist.ProcessGroupNCCL(dist.HashStore(), 0, 1, given)
+            print(made.options._timeout.total_seconds())
+        print(dist.ProcessGroupNCCL(dist.HashStore(), 0, 1).options._timeout.total_seconds())
+    """
+    code, said, error = python(script, **NO_GPU)
+    assert code == 0, error
+    names, described, *rest = said.splitlines()
+    assert names == "True nccl nccl nccl ProcessGroupTutti True False 70.0"
+    assert "communicator of 1 ranks" in described and described.endswith("gloo ProcessGroupGloo")
+    assert rest == ["True", "17.0", "nccl", "-1", "70.0", "70.0", "600.0"]
+    assert "can't be raised for a while" in error
+
+
+def test_standing_in_for_gloo_and_nccl():
+    script = """
+        import tutti_torch, torch, torch.distributed as dist
+        for backend in ("cpu:gloo,cuda:nccl", "cuda:nccl,cpu:gloo"):
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+            backends = [dist.group.WORLD._get_backend(torch.device(kind)) for kind in ("cpu", "cuda")]
+            print(*[f"{type(one).__name__} {one.name()}" for one in backends])
+            dist.all_reduce(torch.ones(3))
+            dist.destroy_process_group()
+    """
+    ours, theirs = "ProcessGroupTutti", "ProcessGroupGloo"
+    for names, cpu in (("nccl,gloo", ours), ("gloo,nccl", ours), ("nccl", theirs)):
+        code, said, error = python(script, **{**NO_GPU, "TUTTI_AS": names})
+        assert code == 0, error
+        assert said.splitlines() == 2 * [f"{cpu} gloo {ours} nccl"], names
+
+
+def test_standing_in_for_nccl_where_torch_has_none():
+    code, said, error = python("""
+        import torch, torch.distributed as dist
+        from torch.distributed import distributed_c10d as c10d
+        # What a torch that was built without NCCL has: nothing of it.
+        for module in (c10d, dist):
+            if hasattr(module, "ProcessGroupNCCL"):
+                del module.ProcessGroupNCCL
+        c10d._NCCL_AVAILABLE, c10d.default_pg_nccl_timeout = False, None
+        import tutti_torch
+        assert dist.is_nccl_available()
+        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+        options.config.blocking = 0
+        for given in (None, options):
+            dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1,
+                                    pg_options=given)
+            tensor = torch.ones(3)
+            dist.all_reduce(tensor)
+            backend = dist.group.WORLD._get_backend(torch.device("cuda"))
+            print(dist.get_backend(), type(backend).__name__, backend.options._timeout.total_seconds())
+            dist.destroy_process_group()
+        try:
+            dist.ProcessGroupNCCL.NCCLConfig
+        except AttributeError as error:
+            print(error)
+    """, TORCH_DEVICE_BACKEND_AUTOLOAD="0", **NO_GPU)
+    assert code == 0, error
+    assert said.splitlines() == 2 * ["nccl ProcessGroupTutti 600.0"] + [
+        "ProcessGroupNCCL.NCCLConfig: torch was built without nccl"]
 
 
 def test_tensors_are_shared_where_the_environment_says_so():

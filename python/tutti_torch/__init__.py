@@ -72,13 +72,19 @@ def enable_shared_allocator(from_bytes=1 << 20):
     _extension().enable_shared_allocator(int(from_bytes))
 
 
-def _backend(function, group, device="cpu"):
+def _backend(function, group, device=None):
+    """The group's Tutti backend for the device; None: that for CPUs, or else for what it has."""
     import torch
     import torch.distributed as dist
-    backend = (group if group is not None else dist.group.WORLD)._get_backend(torch.device(device))
-    if not isinstance(backend, _extension().ProcessGroupTutti):
-        raise ValueError(f"tutti_torch.{function}: this group's backend is {backend.name()}")
-    return backend
+    group = group if group is not None else dist.group.WORLD
+    devices = ([torch.device(device)] if device is not None
+               else sorted(group._device_types, key=lambda one: one.type != "cpu"))
+    backends = [group._get_backend(one) for one in devices]
+    for backend in backends:
+        if isinstance(backend, _extension().ProcessGroupTutti):
+            return backend
+    raise ValueError(f"tutti_torch.{function}: this group's backend is "
+                     + " and ".join(backend.name() for backend in backends))
 
 
 def describe(group=None):
@@ -150,6 +156,10 @@ def shrink_group(group=None, exclude=()):
         raise RuntimeError(f"tutti_torch.shrink_group: torch {torch.__version__} has no shrink_group; "
                            "2.10 and newer have")
     old = group if group is not None else dist.group.WORLD
+    devices = old._device_types
+    if torch.device("cpu") not in devices and old.bound_device_id is None:
+        # A group of NCCL's name: torch would make the new one for CPUs, as it has no device.
+        old.bound_device_id = torch.device("cuda", torch.cuda.current_device())
     before = None
     while True:
         lost = lost_ranks(old, exclude)
@@ -166,8 +176,13 @@ def shrink_group(group=None, exclude=()):
                 raise
             before = lost
             continue
-        backend = made._get_backend(torch.device("cpu"))
-        made._register_backend(torch.device("cuda"), dist.ProcessGroup.BackendType.GLOO, backend)
+        # torch has registered it for one device.
+        kinds = dist.ProcessGroup.BackendType
+        kind = kinds.GLOO if made.bound_device_id is None else kinds.NCCL
+        backend = made._get_backend(made._device_types[0])
+        for device in devices:
+            if device not in made._device_types:
+                made._register_backend(device, kind, backend)
         return made
 
 
