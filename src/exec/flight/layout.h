@@ -26,9 +26,10 @@ inline constexpr const char* kFileEnd = ".record";  // In a folder.
 inline constexpr std::uint64_t kMagic = 0x7475747469666c06ULL;
 inline constexpr std::size_t kTracks = 1024;
 inline constexpr std::size_t kEntries = 4096;
-inline constexpr std::size_t kEntryCalls = 64;  // That may share an entry.
-inline constexpr std::size_t kStampCalls = 16;  // An eager call whose number it divides looks at
-                                                // the clock if an entry begins with it.
+/// Eager calls that may share an entry.
+inline constexpr std::size_t kEntryCalls = 64;
+/// An entry of eager calls has a time if this divides the number of the first.
+inline constexpr std::size_t kStampCalls = 16;
 inline constexpr std::size_t kPlans = 32;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kMostRanks = 4096;
@@ -136,7 +137,7 @@ struct alignas(kPage) Totals {
   Sums<Word> sums;
   Word messages{0}, message_bytes{0};
   Word call_ticks{0};   // In calls by a plan, and in those that waited long.
-  Word latest_call{0};  // At the first message after a small call: that call, or one before it.
+  Word latest_call{0};  // Whose entry messages have taken; 0: none.
   /// By the rank that came last to a call: how often and how long this rank waited for it.
   std::array<Word, kMostRanks> wait_calls{}, wait_ticks{};
 };

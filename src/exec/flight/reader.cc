@@ -151,7 +151,9 @@ SeenTotals read_totals(const Copy& copy, std::uint64_t track, const SeenTrack& s
         !copy_value(copy, at, after))
       return {};
   }
-  std::uint64_t latest = rest.latest_call;
+  // Read once more: an entry may have been taken while the track was copied.
+  std::uint64_t latest = 0;
+  if (!copy_value(copy, at + offsetof(Totals<std::uint64_t>, latest_call), latest)) return {};
   for (const Seen& entry : seen.entries) latest = std::max(latest, entry.call);
   SeenTotals totals = with_run(sums, latest);
   totals.messages = rest.messages;

@@ -228,11 +228,14 @@ void Recorder::take_own_entry(std::uint64_t call) {
   first_ = call;
 }
 
-/// Messages may follow until no call is left in the ring: then this says how far its run has come.
+/// Messages take the entry of the latest call: then its number tells how far its run has come.
 void Recorder::keep_latest() {
-  // relaxed: only this thread writes them.
+  if (!has_current()) return;
+  // relaxed, both: only this thread writes them. The fence: a reader that finds the entry gone
+  // finds the number.
   const State state = State::of(current_->state.load(std::memory_order_relaxed));
-  track_->totals.latest_call.store(first_ + state.tile, std::memory_order_relaxed);
+  track_->totals.latest_call.store(first_ + (timed_ ? 0 : state.tile), std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
 }
 
 /// The current round has waited since it began, and that rank came last. A call counts once.

@@ -100,7 +100,6 @@ class Recorder {
   std::uint64_t begin_message(bool sends, int peer, std::uint8_t type, std::uint64_t count) {
     const std::uint64_t what = kMessage | (sends ? kSends : 0) | std::uint64_t{type} << 40 |
                                static_cast<std::uint16_t>(peer);
-    if (open_) keep_latest();
     open_ = false;
     append(0, what, count, ticks(), State{0, At::kMessage, peer, 0}.packed());
     add(track_->totals.messages, 1);
@@ -136,6 +135,8 @@ class Recorder {
   Entry<Word>& append(std::uint64_t call, std::uint64_t what, std::uint64_t count,
                       std::uint64_t begin, std::uint64_t state) {
     Entry<Word>& entry = track_->entries[number_ % kEntries];
+    if (&entry == current_) [[unlikely]]
+      keep_latest();
     // relaxed, then a release fence: a reader that sees any later store sees 0 here, or the new
     // number.
     entry.number.store(0, std::memory_order_relaxed);

@@ -199,13 +199,20 @@ TEST_CASE("calls stay counted when messages have pushed them out of the ring") {
   Recorder recorder(some_rank());
   const std::size_t kind = static_cast<std::size_t>(Collective::kAllReduce);
   recorder.begin_run(1, kind, 20, true);
+  const bool waits = GENERATE(false, true), during = GENERATE(false, true);  // The last call.
+  const std::size_t messages = GENERATE(0, 1, 4094, 4095, 4096, 5000);
+  std::size_t made = 0;
+  const auto message = [&] {
+    recorder.end_message(recorder.begin_message(true, 0, 0, 1), 0, Outcome::kOk, false);
+    ++made;
+  };
   for (std::uint64_t call = 1; call <= 100; ++call) {
     begin_small(recorder, call, kSmall, 5, call > 1);
+    if (call == 100 && waits) recorder.wait(call, At::kGather, 2, 0);
+    if (call == 100 && during && messages != 0) message();
     recorder.end_ok(call);
   }
-  const std::size_t messages = GENERATE(0, 1, 4095, 4096, 5000);
-  for (std::size_t i = 0; i < messages; ++i)
-    recorder.end_message(recorder.begin_message(true, 0, 0, 1), 0, Outcome::kOk, false);
+  while (made < messages) message();
   const auto track = read_track(copy_of(recorder), Now::look());
   REQUIRE(track);
   CHECK(track->totals.calls[kind] == 100);
