@@ -14,6 +14,7 @@
 #include "plan/verify/verify.h"
 #include "support/catch.h"
 #include "support/cluster.h"
+#include "unit/exec/two_ranks.h"
 
 namespace tutti::test {
 namespace {
@@ -177,25 +178,11 @@ TEST_CASE("a rank that has to wait sends as many tiles as its rings take") {
 }
 
 /// To which every rank can be sent from any memory; counts what is.
-class ZeroCopyLink final : public RemoteLink {
+class ZeroCopyLink final : public test::IdleLink {
  public:
   int zero_copy = 0;
-  void publish(const Published&) override {}
-  void show_calls(int) override {}
-  void flush() override {}
-  bool progress() override { return false; }
-  bool pending() const override { return false; }
-  bool pending_to(int) const override { return false; }
-  std::uint64_t taken_for(int) const override { return 0; }
   bool allows_zero_copy(int) const override { return true; }
   void send_zero_copy(int, std::size_t, std::uint64_t, SendBuffer) override { ++zero_copy; }
-  bool is_sending(SendBuffer) const override { return false; }
-  void expect(int, bool, std::size_t, std::uint64_t, std::span<std::byte>) override {}
-  const std::byte* placed(int, bool, std::size_t, std::uint64_t) const override { return nullptr; }
-  void keep() override {}
-  void say_left(std::chrono::milliseconds) override {}
-  void sleep(std::chrono::nanoseconds) override {}
-  void wake() override {}
 };
 
 // Ranks 0 and 1 are of one host, rank 2 of another; rank 1 reduces.

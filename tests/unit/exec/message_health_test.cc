@@ -18,28 +18,15 @@ namespace {
 using namespace std::chrono_literals;
 
 /// To ranks that take nothing: what is sent stays.
-class FullLink final : public RemoteLink {
+class FullLink final : public test::IdleLink {
  public:
   std::chrono::nanoseconds slept{0};
-  void publish(const Published&) override {}
-  void show_calls(int) override {}
-  void flush() override {}
-  bool progress() override { return false; }
   bool pending() const override { return true; }
   bool pending_to(int) const override { return true; }
-  std::uint64_t taken_for(int) const override { return 0; }
-  bool allows_zero_copy(int) const override { return false; }
-  void send_zero_copy(int, std::size_t, std::uint64_t, SendBuffer) override {}
-  bool is_sending(SendBuffer) const override { return false; }
-  void expect(int, bool, std::size_t, std::uint64_t, std::span<std::byte>) override {}
-  const std::byte* placed(int, bool, std::size_t, std::uint64_t) const override { return nullptr; }
-  void keep() override {}
-  void say_left(std::chrono::milliseconds) override {}
   void sleep(std::chrono::nanoseconds longest) override {
     slept += longest;
     std::this_thread::sleep_for(longest);
   }
-  void wake() override {}
 };
 
 TEST_CASE("calls that end together wait once for ranks that take nothing") {

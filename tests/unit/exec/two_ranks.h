@@ -1,5 +1,5 @@
-// File: unit/exec/two_ranks.h: memory that two ranks share, and endpoints over it, for tests of
-// messages.
+// File: unit/exec/two_ranks.h: memory that two ranks share, endpoints over it, and a link over
+// which nothing goes.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -25,6 +25,27 @@ class TwoRanks {
   const std::size_t bytes_ = Region::bytes_for(config_);
   const std::unique_ptr<void, void (*)(void*)> memory_{std::aligned_alloc(4096, bytes_), std::free};
   Region region_{static_cast<std::byte*>(memory_.get()), config_};
+};
+
+/// A link over which nothing goes.
+class IdleLink : public RemoteLink {
+ public:
+  void publish(const Published&) override {}
+  void show_calls(int) override {}
+  void flush() override {}
+  bool progress() override { return false; }
+  bool pending() const override { return false; }
+  bool pending_to(int) const override { return false; }
+  std::uint64_t taken_for(int) const override { return 0; }
+  bool allows_zero_copy(int) const override { return false; }
+  void send_zero_copy(int, std::size_t, std::uint64_t, SendBuffer) override {}
+  bool is_sending(SendBuffer) const override { return false; }
+  void expect(int, bool, std::size_t, std::uint64_t, std::span<std::byte>) override {}
+  const std::byte* placed(int, bool, std::size_t, std::uint64_t) const override { return nullptr; }
+  void keep() override {}
+  void say_left(std::chrono::milliseconds) override {}
+  void sleep(std::chrono::nanoseconds) override {}
+  void wake() override {}
 };
 
 /// Nothing can be mapped: all goes by slots. Whether the peer lives, `is_alive` says.
