@@ -89,7 +89,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "TUTTI_AS": "nccl"}
 
 
 def test_standing_in_for_nccl_without_a_gpu():
-    """CPU tensors run there; test_cuda.py has the rest."""
+    """CPU tensors run there; test_cuda_as_nccl.py has the rest."""
     script = """
         import tutti_torch, torch, torch.distributed as dist
         from datetime import timedelta

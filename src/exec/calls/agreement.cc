@@ -77,8 +77,8 @@ std::optional<Agreement::Difference> Agreement::difference_with(int rank) const 
   return found;
 }
 
-/// Waits a moment for the ranks of this host that are still to make that call: which rank is the
-/// odd one they may decide.
+/// Waits a moment for the ranks of this host that have not made that call yet: with their calls
+/// there may be a majority.
 void Agreement::await_others(std::uint64_t number) const {
   const Team& team = board_.team();
   const auto last = std::chrono::steady_clock::now() + kLongestPause;
