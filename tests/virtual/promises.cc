@@ -112,19 +112,21 @@ bool waited_as_well(const CallReport& call) {
   return last >= 0 && blamed.calls[last].code != 0 && blamed.calls[last].begin < call.end;
 }
 
-/// The call that was the first to end with this one's verdict. The others repeat it, also those
-/// that have only begun.
+/// The call that gave this one's verdict, a missed deadline: the first to end with it of those that
+/// lasted as long. The others repeat it, also those that have only begun, and may be back sooner.
 const CallReport& first_with_verdict_of(const CallReport& call) {
-  const CallReport* first = &call;
+  const Time deadline = static_cast<Time>(world->parameters.timeout_ms) * kMilli;
+  const CallReport* first = nullptr;
   for (int rank = 0; rank < world->parameters.ranks; ++rank) {
     const RankReport& report = world->reports[rank];
     for (int i = 0; i < report.call_count; ++i) {
       const CallReport& one = report.calls[i];
       const bool same = one.code == call.code && one.peer == call.peer && one.part == call.part;
-      if (one.done && same && one.end < first->end) first = &one;
+      const bool gave = one.done && same && one.end - one.begin >= deadline;
+      if (gave && (first == nullptr || one.end < first->end)) first = &one;
     }
   }
-  return *first;
+  return first != nullptr ? *first : call;
 }
 
 /// Whether the rank that is blamed had not come to that call when the wait for it was over, because
