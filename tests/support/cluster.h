@@ -54,7 +54,7 @@ struct Case {
 inline double scale_of(int rank) { return 1.0 + 0.5 * rank; }
 
 /// Converts through the library's own arithmetic: a partial (float32 or the type itself) to the
-/// type.
+/// type. Numbers use all bits of their type, so that each order of a sum rounds in its own way.
 inline void fill(const Case& test, int rank, std::uint64_t seed, std::byte* data) {
   std::mt19937_64 random(seed * 1000003 + static_cast<std::uint64_t>(rank));
   const std::size_t elements = test.input_bytes() / size_of(test.type);
@@ -63,9 +63,10 @@ inline void fill(const Case& test, int rank, std::uint64_t seed, std::byte* data
     std::byte value[8] = {};
     const auto small =
         static_cast<std::int64_t>(random() % 4);  // Exact in every type, in any order.
-    const double real = test.exact ? static_cast<double>(small)
-                                   : std::ldexp(static_cast<double>(random() % 2001) - 1000.0,
-                                                static_cast<int>(random() % 9) - 12);
+    const double real = test.exact
+                            ? static_cast<double>(small)
+                            : std::ldexp(static_cast<double>(random() % 2'000'001) / 1000 - 1000,
+                                         static_cast<int>(random() % 9) - 12);
     if (wide == DataType::kFloat32) {
       const auto x = static_cast<float>(real);
       std::memcpy(value, &x, sizeof(x));
