@@ -9,7 +9,12 @@
 // kInvalidArgument. `start_...` takes ranges that outlive the call only: a vector that would be
 // destroyed at the end of the line does not compile. A range that a rank does not have is left out
 // by an empty span: std::span<float>().
+//
+// A bool takes the logical operations (kAnd, kOr, kXor, and with them kMin, kMax, kProd), and
+// std::complex<float> or <double> takes kSum, kAvg and pre-multiplied sums; others are
+// kInvalidArgument. For a product of complex numbers, and elements of your own, see user_op.h.
 #pragma once
+#include <complex>
 #include <concepts>
 #include <cstdint>
 #include <ranges>
@@ -30,7 +35,9 @@ inline constexpr DataType kDataTypeOf = [] {
   if constexpr (std::is_same_v<T, float>) return DataType::kFloat32;
   if constexpr (std::is_same_v<T, double>) return DataType::kFloat64;
   if constexpr (std::is_same_v<T, std::byte>) return DataType::kUint8;
-  if constexpr (std::integral<T> && !std::is_same_v<T, bool>) {
+  if constexpr (std::is_same_v<T, std::complex<float>>) return DataType::kFloat32;
+  if constexpr (std::is_same_v<T, std::complex<double>>) return DataType::kFloat64;
+  if constexpr (std::integral<T>) {
     if constexpr (sizeof(T) == 1) return kSigned ? DataType::kInt8 : DataType::kUint8;
     if constexpr (sizeof(T) == 2) return kSigned ? DataType::kInt16 : DataType::kUint16;
     if constexpr (sizeof(T) == 4) return kSigned ? DataType::kInt32 : DataType::kUint32;
@@ -38,6 +45,19 @@ inline constexpr DataType kDataTypeOf = [] {
   }
   return static_cast<DataType>(0xff);  // None.
 }();
+
+/// How many numbers of that data type an element is.
+template <class T>
+inline constexpr std::size_t kNumbersOf = 1;
+template <class T>
+inline constexpr std::size_t kNumbersOf<std::complex<T>> = 2;
+/// Whether that operation on elements gives an element.
+template <class T>
+constexpr bool takes(ReduceOp op) {
+  const bool adds = op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kPreMulSum;
+  if constexpr (std::is_same_v<T, bool>) return !adds;
+  return kNumbersOf<T> == 1 || adds;
+}
 
 /// Contiguous elements of a type that the library knows.
 template <class R>
@@ -61,6 +81,11 @@ namespace detail {
 template <Buffer R>
 constexpr DataType type_of() {
   return kDataTypeOf<std::ranges::range_value_t<R>>;
+}
+/// The count of a call on `elements` of a range.
+template <Buffer R>
+constexpr std::size_t numbers(std::size_t elements) {
+  return elements * kNumbersOf<std::ranges::range_value_t<R>>;
 }
 
 inline Error sizes_differ(const Communicator& comm, std::string_view call, std::size_t is,
@@ -91,10 +116,17 @@ Result<Request> request(const Communicator& comm, Collective collective, In&& in
     return sizes_differ(comm, to_string(collective), in, "input", ins * count);
   if (outs != 0 && out != outs * count)
     return sizes_differ(comm, to_string(collective), out, "output", outs * count);
+  using Element = std::ranges::range_value_t<In>;
+  if (reduces(collective) && !takes<Element>(reduction.op))
+    return Error{Code::kInvalidArgument,
+                 std::string(to_string(collective)) + ": " +
+                     (std::is_same_v<Element, bool> ? "bool" : "complex numbers") +
+                     " can't be reduced by " + std::string(to_string(reduction.op)),
+                 comm.rank()};
   return Request{.collective = collective,
                  .input = std::ranges::data(input),
                  .output = std::ranges::data(output),
-                 .count = count,
+                 .count = numbers<In>(count),
                  .type = type_of<In>(),
                  .reduction = reduction,
                  .root = root};
@@ -250,21 +282,23 @@ requires Lasting<R> Result<Work> start_broadcast(Communicator& comm, R&& data, R
 // Messages.
 template <Buffer R>
 Status send(Communicator& comm, const R& data, Rank to) {
-  return comm.send(std::ranges::data(data), std::ranges::size(data), detail::type_of<R>(), to);
+  return comm.send(std::ranges::data(data), detail::numbers<R>(std::ranges::size(data)),
+                   detail::type_of<R>(), to);
 }
 template <OutputBuffer R>
 Status recv(Communicator& comm, R&& data, Rank from) {
-  return comm.recv(std::ranges::data(data), std::ranges::size(data), detail::type_of<R>(), from);
+  return comm.recv(std::ranges::data(data), detail::numbers<R>(std::ranges::size(data)),
+                   detail::type_of<R>(), from);
 }
 template <Buffer R>
 requires Lasting<R> Result<Work> start_send(Communicator& comm, R&& data, Rank to) {
-  return comm.start_send(std::ranges::data(data), std::ranges::size(data), detail::type_of<R>(),
-                         to);
+  return comm.start_send(std::ranges::data(data), detail::numbers<R>(std::ranges::size(data)),
+                         detail::type_of<R>(), to);
 }
 template <OutputBuffer R>
 requires Lasting<R> Result<Work> start_recv(Communicator& comm, R&& data, Rank from) {
-  return comm.start_recv(std::ranges::data(data), std::ranges::size(data), detail::type_of<R>(),
-                         from);
+  return comm.start_recv(std::ranges::data(data), detail::numbers<R>(std::ranges::size(data)),
+                         detail::type_of<R>(), from);
 }
 
 }  // namespace tutti

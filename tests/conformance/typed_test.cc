@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <complex>
 #include <cstdint>
 #include <numeric>
 #include <vector>
@@ -106,6 +107,63 @@ TEST_CASE("sizes that don't fit are named, and nothing is called") {
   });
 }
 
+/// "" if it is the caller's error and says so.
+std::string refused(const Status& status, std::string_view part) {
+  if (status) return std::string(part) + ": it went well";
+  const bool fits = status.error().code == Code::kInvalidArgument &&
+                    status.error().what.find(part) != std::string::npos;
+  return fits ? "" : status.error().to_string();
+}
+
+TEST_CASE("bools take logical operations, and stay 0 or 1") {
+  on_ranks([](Communicator& comm, std::size_t me) -> std::string {
+    const std::array<bool, 3> mine{true, me == 1, false};
+    std::array<bool, 3> got{};
+    const std::pair<ReduceOp, std::array<bool, 3>> cases[] = {
+        {ReduceOp::kAnd, {true, false, false}}, {ReduceOp::kOr, {true, true, false}},
+        {ReduceOp::kXor, {true, true, false}},  {ReduceOp::kMin, {true, false, false}},
+        {ReduceOp::kMax, {true, true, false}},  {ReduceOp::kProd, {true, false, false}}};
+    for (const auto& [op, expected] : cases) {
+      const Status status = all_reduce(comm, mine, got, op);
+      if (!status) return status.error().to_string();
+      if (got != expected) return std::string(to_string(op)) + " is wrong";
+    }
+    for (const Reduction& op :
+         {Reduction(ReduceOp::kSum), Reduction(ReduceOp::kAvg), Reduction::pre_mul_sum(2)}) {
+      const std::string wrong = refused(scan(comm, mine, got, op), "bool can't be reduced by");
+      if (!wrong.empty()) return wrong;
+    }
+    return "";
+  });
+}
+
+TEST_CASE("complex numbers are summed and moved, as pairs of numbers") {
+  using Complex = std::complex<double>;
+  on_ranks([](Communicator& comm, std::size_t me) -> std::string {
+    const auto x = static_cast<double>(me);
+    const std::array<Complex, 2> mine{Complex(x, 1), Complex(0, -x)};
+    std::array<Complex, 2> sum{};
+    Status status = all_reduce(comm, mine, sum, ReduceOp::kSum);
+    if (!status || sum != std::array<Complex, 2>{Complex(3, 3), Complex(0, -3)}) return "the sum";
+    status = all_reduce(comm, mine, sum, ReduceOp::kAvg);
+    if (!status || sum != std::array<Complex, 2>{Complex(1, 1), Complex(0, -1)}) return "the mean";
+    std::array<Complex, 6> all{};
+    status = all_gather(comm, mine, all);
+    if (!status || all[2] != Complex(1, 1) || all[5] != Complex(0, -2)) return "all_gather";
+    if (me == 0) status = send(comm, mine, Rank{1});
+    if (me == 1) status = recv(comm, sum, Rank{0});
+    if (!status || (me == 1 && sum != std::array<Complex, 2>{Complex(0, 1), Complex(0, 0)}))
+      return "a message";
+    for (const ReduceOp op : {ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax}) {
+      const std::string wrong =
+          refused(all_reduce(comm, mine, sum, op), "complex numbers can't be reduced by");
+      if (!wrong.empty()) return wrong;
+    }
+    return refused(all_reduce(comm, mine, all, ReduceOp::kSum),
+                   "output has 6 elements; it needs 2");
+  });
+}
+
 TEST_CASE("every integer of the library has its type of C++") {
   constexpr DataType kIntegers[] = {kDataTypeOf<std::int8_t>,  kDataTypeOf<std::uint8_t>,
                                     kDataTypeOf<std::int16_t>, kDataTypeOf<std::uint16_t>,
@@ -124,6 +182,10 @@ TEST_CASE("types of C++ are those of the library") {
   STATIC_REQUIRE(kDataTypeOf<unsigned long long> == DataType::kUint64);
   STATIC_REQUIRE(kDataTypeOf<short> == DataType::kInt16);
   STATIC_REQUIRE(kDataTypeOf<unsigned short> == DataType::kUint16);
+  STATIC_REQUIRE(kDataTypeOf<bool> == DataType::kUint8);
+  STATIC_REQUIRE(kDataTypeOf<std::complex<float>> == DataType::kFloat32);
+  STATIC_REQUIRE(kNumbersOf<std::complex<float>> == 2);
+  STATIC_REQUIRE_FALSE(tutti::Buffer<std::vector<std::complex<long double>>>);
   STATIC_REQUIRE_FALSE(tutti::Buffer<std::vector<bool>>);
   STATIC_REQUIRE_FALSE(tutti::Buffer<std::vector<std::string>>);
   STATIC_REQUIRE_FALSE(OutputBuffer<const Floats&>);
