@@ -461,6 +461,7 @@ TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);
 /* NOLINTEND(modernize-*) */
 #include "tutti/tutti_options.h" /* IWYU pragma: export */
 #include "tutti/tutti_spans.h"   /* IWYU pragma: export */
+#include "tutti/tutti_user_op.h" /* IWYU pragma: export */
 #include "tutti/tutti_vectors.h" /* IWYU pragma: export */
 #include "tutti/tutti_windows.h" /* IWYU pragma: export */
 #endif
