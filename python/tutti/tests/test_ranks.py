@@ -38,6 +38,15 @@ class Windows(unittest.TestCase):
         self.right(3, TUTTI_TRANSPORT="tcp")
 
 
+class UserOps(unittest.TestCase):
+    def test_functions_of_the_program_reduce_its_elements(self) -> None:
+        for count in (1, 2, 3):
+            with self.subTest(ranks=count):
+                ended = run_ranks(count, str(HERE / "user_op_ranks.py"))
+                self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+                self.assertEqual(ended.stdout.count("right"), count)
+
+
 class Spans(unittest.TestCase):
     def test_a_trace_has_the_spans_of_each_rank_around_its_calls(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ from ._library import calls, functions
 from ._prepared import PreparedCall, prepare
 from ._spans import Spans
 from ._types import TYPES
+from ._user_op import UserOps
 from ._vectors import Messages, VectorCollectives
 from ._window import Window
 
@@ -74,11 +75,11 @@ def _text(function: Any, *arguments: Any) -> str:
             return text.value.decode(errors="replace")
 
 
-class Communicator(Collectives, VectorCollectives, Messages):
+class Communicator(Collectives, VectorCollectives, UserOps, Messages):
     """Made by tutti.init and its like. A context manager: at the end of `with` it is closed; if the block
     raises, it is aborted first, and the other ranks get an error that says why.
 
-    More functions than a class should have: its bases are the three kinds of calls.
+    More functions than a class should have: its bases are the four kinds of calls.
     """
 
     __slots__ = ()

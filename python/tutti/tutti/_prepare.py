@@ -78,7 +78,7 @@ def _rank(name: str, rank: int, size: int, word: str = "root") -> None:
         raise _bad_value(name, f"`{word}` is {rank}; ranks are 0 to {size - 1}")
 
 
-def _checked(name: str, place: Place) -> tuple[int, int]:
+def check_root(name: str, place: Place) -> tuple[int, int]:
     """Root and rank."""
     root, rank, size = place
     _rank(name, root, size)
@@ -123,7 +123,7 @@ def all_reduce(x: Any, out: Any, op: int, scale: float | None) -> Prepared:
 
 
 def reduce(x: Any, out: Any, op: int, scale: float | None, place: Place) -> Prepared:
-    root, rank = _checked("reduce", place)
+    root, rank = check_root("reduce", place)
     source = look(x)
     call, parameter = _reduction("reduce", source, op, scale)
     target = None
@@ -156,7 +156,7 @@ def all_gather(x: Any, out: Any, size: int) -> Prepared:
 
 
 def broadcast(x: Any, out: Any, place: Place) -> Prepared:
-    root, rank = _checked("broadcast", place)
+    root, rank = check_root("broadcast", place)
     if rank != root:
         target = _writable("broadcast", x if out is None else out, "x" if out is None else "out")
         source, result = target, x if out is None else out
@@ -171,7 +171,7 @@ def broadcast(x: Any, out: Any, place: Place) -> Prepared:
 
 
 def gather(x: Any, out: Any, place: Place) -> Prepared:
-    root, rank = _checked("gather", place)
+    root, rank = check_root("gather", place)
     size = place[2]
     source, target = look(x), None
     if rank == root:
@@ -186,7 +186,7 @@ def gather(x: Any, out: Any, place: Place) -> Prepared:
 
 
 def scatter(x: Any, out: Any, place: Place) -> Prepared:
-    root, rank = _checked("scatter", place)
+    root, rank = check_root("scatter", place)
     size = place[2]
     target, source = _writable("scatter", out), None
     if rank == root:
@@ -207,10 +207,16 @@ def all_to_all(x: Any, out: Any, size: int) -> Prepared:
     return (calls["all_to_all"], arguments, x if out is None else out, (source, target))
 
 
-def _scan(name: str, x: Any, out: Any, op: int) -> Prepared:
+def in_and_out(name: str, x: Any, out: Any, parts: int = 1) -> tuple[Buffer, Buffer]:
+    """Both buffers of a call in which `x` has `parts` times as many elements as `out`; without it, `x` twice."""
     source = look(x)
     target = _writable(name, x, "x") if out is None else _writable(name, out)
-    _match(name, source, target)
+    _match(name, source, target, parts)
+    return source, target
+
+
+def _scan(name: str, x: Any, out: Any, op: int) -> Prepared:
+    source, target = in_and_out(name, x, out)
     call, parameter = _reduction(name, source, op, None)
     arguments = (source.pointer, target.pointer, source.units, source.type.code, parameter)
     return (call, arguments, x if out is None else out, (source, target))
@@ -308,7 +314,7 @@ def gather_v(
     offsets: Sequence[int] | None,
     place: Place,
 ) -> Prepared:
-    root, rank = _checked("gather_v", place)
+    root, rank = check_root("gather_v", place)
     size = place[2]
     source = look(x)
     kind = source.type
@@ -332,7 +338,7 @@ def scatter_v(
     offsets: Sequence[int] | None,
     place: Place,
 ) -> Prepared:
-    root, rank = _checked("scatter_v", place)
+    root, rank = check_root("scatter_v", place)
     size = place[2]
     target, source = _writable("scatter_v", out), None
     kind = target.type
