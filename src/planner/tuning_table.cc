@@ -166,7 +166,7 @@ class Reader {
   /// Printable, so that it can be shown in one line.
   std::string word(const Node& object, const char* name) {
     const Node at = member(object, name);
-    const std::string text = at.value.is_string() ? at.value.get<std::string>() : "";
+    std::string text = at.value.is_string() ? at.value.get<std::string>() : "";
     const bool printable = std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
     if (!text.empty() && text.size() <= kMostWord && printable) return text;
     fail(at, fmt::format("is no word of at most {} letters", kMostWord));

@@ -403,8 +403,8 @@ class HwlocReader {
           continue;
         const auto is = [&](NodeId node) { return made_.graph[node].kind == NodeKind::kGpu; };
         if (!is(a) && !is(b)) continue;
-        const auto rate = [](double mbps) {
-          return Quantity{mbps * kPayload, Origin::kReportedMaximum};
+        const auto rate = [](hwloc_uint64_t mbps) {
+          return Quantity{static_cast<double>(mbps) * kPayload, Origin::kReportedMaximum};
         };
         made_.graph.add({kind, a, b, 1, rate(there), rate(back)});
       }

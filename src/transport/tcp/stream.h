@@ -77,7 +77,7 @@ class Stream final : public net::Carrier {
   struct Batch;
   /// A frame, or nothing yet: memory that no frame has used is never touched.
   union Place {
-    Place() {}
+    Place() {}  // NOLINT(modernize-use-equals-default): that would be deleted.
     Frame frame;
   };
 
