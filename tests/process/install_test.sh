@@ -39,7 +39,8 @@ unversioned=$(nm -D --defined-only "$library" | awk -v is="@@TUTTI_$major_minor"
   '$2 != "A" && substr($3, length($3) - length(is) + 1) != is')
 [ -z "$unversioned" ] || { printf 'not of version TUTTI_%s:\n%s\n' "$major_minor" "$unversioned"; exit 1; }
 nm -D --defined-only "$library" | awk '{print $3}' | grep '^tutti_' | sed 's/@.*//' | sort >"$work/exported"
-sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' "$source_dir"/include/tutti/tutti{,_options,_spans,_vectors,_windows}.h |
+mapfile -t c_headers < <(sed -nE 's|^#include "(tutti/tutti_[a-z_]+\.h)".*|\1|p' "$source_dir/include/tutti/tutti.h")
+(cd "$source_dir/include" && sed -nE 's/.*\b(tutti_[a-z_]+)\(.*/\1/p' tutti/tutti.h "${c_headers[@]}") |
   sort -u >"$work/declared"
 diff "$work/declared" "$work/exported" ||
   { echo "left: declared in tutti.h and what it includes, right: exported by the library"; exit 1; }
