@@ -22,7 +22,7 @@ Result<std::string> read_whole(const std::string& path, std::size_t most) {
   std::FILE* const file = here ? stdin : opened.get();
   if (file == nullptr) return failed(std::strerror(errno));
   std::string text;
-  std::array<char, 65536> piece;
+  std::array<char, 16384> piece;
   while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file)) {
     if (text.size() + got > most) return failed(fmt::format("longer than {} MiB", most >> 20));
     text.append(piece.data(), got);

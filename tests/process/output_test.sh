@@ -58,6 +58,10 @@ for command in "${commands[@]}"; do
   timeout 60 $command >&- 2>"$work/err" || code=$?
   refused "Bad file descriptor" "$code" "$command >&-"
 done
+# Where stacks are small, as batch systems can set them.
+(ulimit -s 64 && "$tutti" run -n 2 -- seq 50000 >"$work/out" 2>"$work/err") ||
+  fail "run with a stack of 64 KiB: $(cat "$work/err")"
+[ "$(wc -l <"$work/out")" = 100000 ] || fail "run with a stack of 64 KiB: not all lines"
 "$tutti" run -n 2 -- true >&- 2>"$work/err" || fail "run: nothing had to be written: $(cat "$work/err")"
 
 # More than a pipe holds.

@@ -35,7 +35,7 @@ Result<Pipe> make_pipe() {
 void read_all(const Pipe& output, const Pipe& errors, Said& said) {
   std::array<pollfd, 2> waits{{{output.read.get(), POLLIN, 0}, {errors.read.get(), POLLIN, 0}}};
   const std::array<std::string*, 2> into{&said.output, &said.errors};
-  std::array<char, 65536> bytes;
+  std::array<char, 16384> bytes;
   for (int open = 2; open > 0;) {
     if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) return;
     for (std::size_t i = 0; i < waits.size(); ++i) {

@@ -237,7 +237,7 @@ class Supervisor {
   }
 
   void relay(Stream& stream) {
-    std::array<char, 65536> buffer;
+    std::array<char, 16384> buffer;
     const ssize_t got = ::read(stream.source.get(), buffer.data(), buffer.size());
     if (got > 0) {
       stream.lines.append({buffer.data(), static_cast<std::size_t>(got)},

@@ -37,7 +37,7 @@ std::string library_error(archive* handle) {
 Result<std::string> entry_content(archive* handle, std::string_view source,
                                   const std::string& path) {
   std::string content;
-  std::array<char, 65536> block;
+  std::array<char, 16384> block;
   for (;;) {
     const la_ssize_t got = archive_read_data(handle, block.data(), block.size());
     if (got < 0) return bad(source, "the archive is damaged: {}", library_error(handle));
@@ -133,7 +133,7 @@ Result<std::unique_ptr<MemoryTree>> read_archive_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return bad(path, "can't be opened for reading");
   std::string bytes;
-  std::array<char, 65536> block;
+  std::array<char, 16384> block;
   while (file.read(block.data(), block.size()) || file.gcount() > 0) {
     bytes.append(block.data(), static_cast<std::size_t>(file.gcount()));
     if (bytes.size() > kMostArchiveBytes) {

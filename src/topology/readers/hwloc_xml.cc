@@ -45,7 +45,7 @@ constexpr auto kLongest = std::chrono::seconds(10);
 /// Reads until the child closes its end; what went wrong, or "".
 std::string read_all(int from, std::string& text) {
   const auto deadline = std::chrono::steady_clock::now() + kLongest;
-  std::array<char, 65536> piece{};
+  std::array<char, 16384> piece{};
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - std::chrono::steady_clock::now());

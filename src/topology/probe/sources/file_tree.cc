@@ -48,7 +48,7 @@ class DiskTree : public FileTree {
     if (file < 0) return {};
     // Sizes that sysfs and procfs tell are not true, so read to the end.
     std::string text;
-    std::array<char, 65536> block;
+    std::array<char, 16384> block;
     ssize_t got = 0;
     while (text.size() < kMostBytes && (got = ::read(file, block.data(), block.size())) > 0) {
       text.append(block.data(), static_cast<std::size_t>(got));
