@@ -112,7 +112,7 @@ class Sweep {
   /// A cycle, up to the size after which it ends.
   Result<Ending> measure_all(std::vector<Line>& lines) {
     for (const Shape& shape : shapes_) {
-      const Result<Ending> ending = measure_one(shape, lines);
+      Result<Ending> ending = measure_one(shape, lines);
       // Once one rank has stopped a size, it is an error to all of them, of whichever call.
       if (!ending && (interrupted() || ending.error().code == Code::kAborted)) return kInterrupted;
       if (!ending || *ending != kNone) return ending;

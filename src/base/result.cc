@@ -51,8 +51,9 @@ Status::Word Status::keep(Error&& error) noexcept {
   const auto code = static_cast<std::uint64_t>(error.code) & kMostCode;
   if (auto* const kept = new (std::nothrow) Error(std::move(error)); kept != nullptr)
     return reinterpret_cast<Word>(kept);
-  return kBare | code << kCodeAt | number_of(error.rank) << kRankAt |
-         number_of(error.peer) << kPeerAt;
+  // Without memory nothing was moved. NOLINTNEXTLINE(bugprone-use-after-move)
+  const auto ranks = number_of(error.rank) << kRankAt | number_of(error.peer) << kPeerAt;
+  return kBare | code << kCodeAt | ranks;
 }
 
 void Status::drop(Word word) noexcept {
@@ -72,6 +73,7 @@ Error& Status::bare(Word word) noexcept {
 Error& Status::restore() noexcept {
   Error& error = bare(word_);
   word_ = keep(std::move(error));
+  // As above. NOLINTNEXTLINE(bugprone-use-after-move)
   return (word_ & kBare) == 0 ? *stored(word_) : error;
 }
 

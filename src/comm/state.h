@@ -57,7 +57,9 @@ struct Communicator::State {
   struct Identity {
     std::array<std::uint64_t, 2> process{};
     std::uint64_t origin = 0;  // The serial number of its first communicator in the process.
-    friend auto operator<=>(const Identity&, const Identity&) = default;
+    // clang-tidy takes the 0 in the comparison that the compiler writes for a pointer.
+    friend auto operator<=>(const Identity&,  // NOLINT(modernize-use-nullptr)
+                            const Identity&) = default;
   };
   std::vector<Identity> identities;  // By rank.
   std::uint64_t origin() const { return identities[static_cast<std::size_t>(me.value)].origin; }

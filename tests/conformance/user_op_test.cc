@@ -93,7 +93,8 @@ struct Affine {
   bool operator==(const Affine&) const = default;
 };
 Affine then(const Affine& f, const Affine& g) {
-  return {static_cast<std::uint16_t>(f.a * g.a), static_cast<std::uint16_t>(g.a * f.b + g.b),
+  const unsigned a = f.a, factor = g.a;  // An int would overflow.
+  return {static_cast<std::uint16_t>(a * factor), static_cast<std::uint16_t>(factor * f.b + g.b),
           static_cast<std::uint16_t>(f.calls + g.calls)};
 }
 Affine given(int rank, std::size_t i) {

@@ -52,7 +52,7 @@ cuda::MessageArguments message_arguments(const cuda::Arguments& common,
         first, std::min<std::size_t>(queue.messages.size() - first, cuda::kMostInQueue));
     for (std::size_t i = 0; i < messages.size(); ++i) {
       const cuda::Message message{messages[i].data, messages[i].bytes};
-      arguments.messages[count * cuda::kMostInQueue + i] = message;
+      arguments.messages[std::size_t{count} * cuda::kMostInQueue + i] = message;
       most = std::max(most, cuda::message_lanes(message.bytes, common.slot_bytes, lanes));
     }
     arguments.queues[count++] = {static_cast<std::uint16_t>(messages[0].peer),

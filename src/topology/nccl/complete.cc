@@ -149,7 +149,7 @@ class Completing {
       const auto mine = known(*end);
       *end = mine ? *mine : copy(*end);
     }
-    file_.add(std::move(link));
+    file_.add(link);
   }
 
   NodeId copy(NodeId theirs) {

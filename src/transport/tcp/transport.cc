@@ -114,6 +114,7 @@ Result<net::Connected> connect(const net::Joining& to) {
   if (agreed.gigabytes_per_second > 0) cost.link.gigabytes_per_second = agreed.gigabytes_per_second;
   TUTTI_TRY(auto network, TcpNetwork::open(mesh ? *std::move(mesh) : std::move(reached),
                                            std::move(wakers), opening.peers.size(), cost));
+  // Its mesh was moved, or else its error stands. NOLINTNEXTLINE(bugprone-use-after-move)
   return net::Connected{std::move(network), mesh ? ok() : Status(std::move(mesh.error()))};
 }
 

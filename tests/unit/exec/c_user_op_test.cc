@@ -88,7 +88,9 @@ TEST_CASE("a user's operation in C that says nothing is an error of every functi
       {"tutti_reduce_scatter_by", tutti_reduce_scatter_by},
       {"tutti_scan_by", tutti_scan_by},
       {"tutti_exclusive_scan_by", tutti_exclusive_scan_by}};
-  for (const auto& [name, function] : functions) {
+  for (const auto& one : functions) {
+    const auto* const name = one.first;
+    const Function function = one.second;
     INFO(name);
     check_invalid(name, [&] { return function(nullptr, in, out, 2, &good); });
     check_invalid(name, [&] { return function(ranks[0], in, out, 2, nullptr); });
