@@ -3,6 +3,8 @@
 #include <new>
 #include <string>
 
+#include "base/one_line.h"
+
 namespace tutti {
 
 Error thrown_error(std::string_view function, const std::exception& thrown) noexcept {
@@ -12,7 +14,7 @@ Error thrown_error(std::string_view function, const std::exception& thrown) noex
   error.what = "out of memory";  // So short that the string allocates nothing.
   try {
     const std::string where = function.empty() ? "" : std::string(function) + ": ";
-    error.what = where + (memory ? "out of memory" : thrown.what());
+    error.what = where + (memory ? "out of memory" : one_line(thrown.what()));
   } catch (const std::bad_alloc&) {  // The short text says it as well.
   }
   return error;

@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// The error that stands for an exception: kSystem, "FUNCTION: out of memory". If there is no
-/// memory for this text, it leaves out the function and allocates nothing.
+/// The error that stands for an exception: kSystem, "FUNCTION: out of memory", in one line. If
+/// there is no memory for this text, it leaves out the function and allocates nothing.
 Error thrown_error(std::string_view function, const std::exception& thrown) noexcept;
 
 /// A copy. Without memory for its text, that is "out of memory".
