@@ -191,7 +191,7 @@ Status check(const Asked& asked) {
 Status run(const Asked& asked) {
   if (asked.collective == Collective::kReduceScatter) return call_reduce_scatter(asked);
   const bool small = asked.block_bytes() * asked.ranks() <= kMostGatheredBytes;
-  return small || asked.count < asked.ranks() ? call_small(asked) : call_by_pieces(asked);
+  return small ? call_small(asked) : call_by_pieces(asked);
 }
 
 /// Ends the communicator, as the others wait for this rank's part.
