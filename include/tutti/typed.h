@@ -51,13 +51,6 @@ template <class T>
 inline constexpr std::size_t kNumbersOf = 1;
 template <class T>
 inline constexpr std::size_t kNumbersOf<std::complex<T>> = 2;
-/// Whether that operation on elements gives an element.
-template <class T>
-constexpr bool takes(ReduceOp op) {
-  const bool adds = op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kPreMulSum;
-  if constexpr (std::is_same_v<T, bool>) return !adds;
-  return kNumbersOf<T> == 1 || adds;
-}
 
 /// Contiguous elements of a type that the library knows.
 template <class R>
@@ -77,6 +70,14 @@ template <class... R>
 concept Lasting = (std::ranges::borrowed_range<R> && ...);
 
 namespace detail {
+
+/// Whether that operation on elements gives an element.
+template <class T>
+constexpr bool takes(ReduceOp op) {
+  const bool adds = op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kPreMulSum;
+  if constexpr (std::is_same_v<T, bool>) return !adds;
+  return kNumbersOf<T> == 1 || adds;
+}
 
 template <Buffer R>
 constexpr DataType type_of() {
