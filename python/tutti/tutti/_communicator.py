@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ._buffers import look
 from ._collectives import Collectives
-from ._errors import Error, check, last_error
+from ._errors import Error, check, last_error, one_line
 from ._library import calls, functions
 from ._prepared import PreparedCall, prepare
 from ._spans import Spans
@@ -54,13 +54,8 @@ def _close(handle: int, process: int) -> None:
         return
     failure = getattr(sys, "last_value", None)
     if failure is not None:
-        functions["comm_abort"](handle, _one_line(failure))
+        functions["comm_abort"](handle, one_line(failure))
     functions["comm_destroy"](handle)
-
-
-def _one_line(failure: BaseException) -> bytes:
-    lines = str(failure).splitlines()
-    return f"{type(failure).__name__}: {lines[0] if lines else ''}"[:200].encode()
 
 
 def _text(function: Any, *arguments: Any) -> str:
@@ -121,7 +116,7 @@ class Communicator(Collectives, VectorCollectives, UserOps, Messages):
     def __exit__(self, kind: Any, failure: BaseException | None, trace: Any) -> None:
         ends_well = failure is None or (isinstance(failure, SystemExit) and not failure.code)
         if failure is not None and not ends_well and self._handle is not None:
-            functions["comm_abort"](self._handle, _one_line(failure))
+            functions["comm_abort"](self._handle, one_line(failure))
         self.close()
 
     def abort(self, reason: str = "") -> None:

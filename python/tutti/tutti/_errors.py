@@ -101,3 +101,9 @@ def last_error(code: int) -> Error:
 def check(code: int) -> None:
     if code:
         raise last_error(code)
+
+
+def one_line(failure: BaseException) -> bytes:
+    """What the other ranks are told of an exception that ends this one's part."""
+    lines = str(failure).splitlines()
+    return f"{type(failure).__name__}: {lines[0] if lines else ''}"[:200].encode()

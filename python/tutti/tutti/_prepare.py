@@ -79,7 +79,7 @@ def _rank(name: str, rank: int, size: int, word: str = "root") -> None:
 
 
 def check_root(name: str, place: Place) -> tuple[int, int]:
-    """Root and rank."""
+    """Root and rank; ValueError if the root is none of the ranks."""
     root, rank, size = place
     _rank(name, root, size)
     return root, rank

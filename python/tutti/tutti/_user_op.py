@@ -10,7 +10,7 @@ from typing import Any
 
 from ._buffers import Buffer, look
 from ._collectives import Calls
-from ._errors import last_error
+from ._errors import last_error, one_line
 from ._library import functions
 from ._prepare import check_root, in_and_out
 
@@ -103,7 +103,7 @@ class UserOps(Calls):
                     target[:] = result
             except BaseException as failure:  # C can't pass it on.
                 raised.append(failure)
-                functions["comm_abort"](self._handle, f"{name}: the function raised: {failure!r}".encode())
+                functions["comm_abort"](self._handle, one_line(failure))
 
         op = _UserOp(source.type.bytes, _Combine(combine), None)
         to = None if target is None else target.pointer
