@@ -28,13 +28,13 @@ typedef struct {
   size_t element_bytes;
   /* higher[i] = lower[i] op higher[i] for `count` elements. `lower` is of lower ranks and stays as
    * it is. Both lie in an array of such elements that is aligned to 64 bytes. It makes no calls on
-   * the communicator, and returns: it neither jumps nor throws. */
+   * the communicator but tutti_comm_abort, and returns: it neither jumps nor throws. */
   void (*combine)(const void* lower, void* higher, size_t count, void* context);
   void* context; /* For `combine`. */
 } tutti_user_op_t;
 
 /* The collectives with these names, by such an operation. `count`, buffers and in place: as there.
- * Each is one to three collectives, with the operation on the calling thread in between, and
+ * Each is one or two collectives, with the operation on the calling thread in between, and
  * allocates memory. Not in a group. TUTTI_INVALID_ARGUMENT for an operation that is NULL or without
  * a function or a size, TUTTI_MISMATCH if ranks give other sizes, else as there. Memory that runs
  * out ends the communicator. That ranks give other operations is not noticed. */

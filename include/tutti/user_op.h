@@ -11,14 +11,15 @@
 // rank r + 1. Elements are combined in the canonical order (docs/bitwise-contract.md), so that one
 // which rounds gives the same bits on all ranks, in every run and over every transport.
 //
-// Such a call is one to three collectives of the communicator that move bytes, with the operation
+// Such a call is one or two collectives of the communicator that move bytes, with the operation
 // in between on the calling thread: small ones gather every block on each rank; in large ones each
 // rank reduces a piece of all blocks (Thakur, Rabenseifner, Gropp: Optimization of collective
 // communication operations in MPICH, 2005). It allocates memory for the blocks that it gathers.
 // Host memory; blocking only. Threads, buffers and in place: as in communicator.h.
 //
-// An operation that throws, and memory that runs out, end the communicator on all ranks: kSystem on
-// that rank, kAborted on the others, which wait for its part.
+// An operation that throws ends the communicator on all ranks, and so does memory that runs out:
+// kSystem on that rank. The others get kAborted in this call, or in the next if they had their
+// results already.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -37,7 +38,7 @@ struct UserOp {
   std::size_t element_bytes = 0;
   /// higher[i] = lower[i] op higher[i] for `count` elements. `lower` is of lower ranks and stays as
   /// it is. Both lie in an array of such elements that is aligned to 64 bytes. It makes no calls on
-  /// the communicator.
+  /// the communicator but `abort`.
   void (*combine)(const void* lower, void* higher, std::size_t count, void* context) = nullptr;
   void* context = nullptr;
 };

@@ -137,7 +137,7 @@ struct alignas(kPage) Totals {
   Sums<Word> sums;
   Word messages{0}, message_bytes{0};
   Word call_ticks{0};   // In calls by a plan, and in those that waited long.
-  Word latest_call{0};  // Whose entry messages have taken; 0: none.
+  Word latest_call{0};  // The latest call, once a message has overwritten its entry; 0: none has.
   /// By the rank that came last to a call: how often and how long this rank waited for it.
   std::array<Word, kMostRanks> wait_calls{}, wait_ticks{};
 };
