@@ -153,7 +153,9 @@ TEST_CASE("status follows a chain of three ranks and names it") {
   const json comm = eventually_status([](const json& now) { return waits_for(now, 2, 2); });
   REQUIRE(waits_for(comm, 2, 2));
   CHECK(comm["chain"] == json({0, 1, 2}));
-  CHECK(run_status(job_name()).text.find("chain of waits: 0 -> 1 -> 2\n") != std::string::npos);
+  const std::string text = run_status(job_name()).text;
+  INFO(text);
+  CHECK(text.find("chain of waits: 0 -> 1 -> 2\n") != std::string::npos);
 }
 
 TEST_CASE("status, metrics and saved files tell which rank comes late, and what ranks have done") {

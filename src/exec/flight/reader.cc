@@ -19,7 +19,8 @@ namespace {
 
 using Plain = Track<std::uint64_t>;
 
-// A communicator that is younger has no times: two looks at the clocks are too near to each other.
+// In a communicator that is younger all began when it was made: two looks at the clocks are too
+// near to each other to say more.
 constexpr std::int64_t kLeastAgeNs = 1'000'000;
 // Nobody makes so many: numbers of calls are products of it.
 constexpr std::uint64_t kMostEntries = UINT64_MAX / kEntryCalls;
@@ -44,13 +45,13 @@ class Times {
  public:
   Times(const Head<std::uint64_t>& head, const Now& now)
       : made_ticks_(head.made_ticks), made_ns_(static_cast<std::int64_t>(head.made_ns)), now_(now) {
-    known_ = made_ns_ > 0 && made_ns_ <= now.ns && now.ns - made_ns_ >= kLeastAgeNs &&
-             made_ticks_ < now.ticks;
+    has_made_ = made_ns_ > 0 && made_ns_ <= now.ns && made_ticks_ < now.ticks;
+    known_ = has_made_ && now.ns - made_ns_ >= kLeastAgeNs;
     if (known_)
       ns_per_tick_ =
           static_cast<double>(now.ns - made_ns_) / static_cast<double>(now.ticks - made_ticks_);
   }
-  std::int64_t made_ns() const { return known_ ? made_ns_ : 0; }
+  std::int64_t made_ns() const { return has_made_ ? made_ns_ : 0; }
   /// How long so many ticks are.
   std::int64_t length_ns(std::uint64_t ticks) const {
     const double all = static_cast<double>(now_.ticks - made_ticks_);
@@ -59,7 +60,8 @@ class Times {
                : 0;
   }
   std::int64_t ns(std::uint64_t ticks) const {
-    if (!known_ || ticks < made_ticks_ || ticks > now_.ticks) return 0;
+    if (!has_made_ || ticks < made_ticks_ || ticks > now_.ticks) return 0;
+    // A young one has ns_per_tick_ 0.
     return made_ns_ +
            static_cast<std::int64_t>(static_cast<double>(ticks - made_ticks_) * ns_per_tick_);
   }
@@ -69,7 +71,8 @@ class Times {
   std::int64_t made_ns_;
   Now now_;
   double ns_per_tick_ = 0;
-  bool known_ = false;
+  bool has_made_ = false;  // When the communicator was made is known,
+  bool known_ = false;     // and how long a tick is.
 };
 
 /// How many calls an entry has besides its first.
