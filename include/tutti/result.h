@@ -61,6 +61,8 @@ namespace detail {
 /// Prints the error to stderr, and ends the process with exit code 1 without destructors, which
 /// might wait for ranks that are gone. What is buffered for files is written.
 [[noreturn]] TUTTI_API void end_process(const Error& error) noexcept;
+/// The same for a program that asks a success for its error.
+[[noreturn]] TUTTI_API void end_without_error() noexcept;
 }  // namespace detail
 
 /// Success, or an Error. One pointer wide, so that the hot path returns it in a register. Making
@@ -81,8 +83,9 @@ class [[nodiscard]] TUTTI_API Status {
   explicit operator bool() const { return word_ == 0; }
   /// The error lives as long as the status. There is one exception: an error that found no memory,
   /// and finds none now, is a copy of this thread's own, which the eighth such call replaces.
-  Error& error() { return (word_ & kBare) == 0 ? *stored(word_) : restore(); }
-  const Error& error() const { return (word_ & kBare) == 0 ? *stored(word_) : bare(word_); }
+  /// A success has none: then the process ends with 1, and a line that says so.
+  Error& error() { return is_stored() ? *stored(word_) : restore(); }
+  const Error& error() const { return is_stored() ? *stored(word_) : bare(word_); }
   /// For programs that have no use for an error: it is printed, and the process ends with 1.
   void value() const {
     if (word_ != 0) [[unlikely]]
@@ -93,6 +96,7 @@ class [[nodiscard]] TUTTI_API Status {
   using Word = std::uintptr_t;
   static constexpr Word kBare = 1;  // The word is no address: it holds the code and the ranks.
 
+  bool is_stored() const { return word_ != 0 && (word_ & kBare) == 0; }
   static Error* stored(Word word) { return reinterpret_cast<Error*>(word); }
   static Word keep(Error&& error) noexcept;
   static void drop(Word word) noexcept;
@@ -115,8 +119,15 @@ class [[nodiscard]] Result {
   T&& operator*() && { return std::move(*value_); }
   T* operator->() { return &*value_; }
   const T* operator->() const { return &*value_; }
-  Error& error() { return error_.value(); }
-  const Error& error() const { return error_.value(); }
+  /// As Status::error.
+  Error& error() {
+    if (!error_) detail::end_without_error();
+    return *error_;
+  }
+  const Error& error() const {
+    if (!error_) detail::end_without_error();
+    return *error_;
+  }
   /// The value; as Status::value, if there is none.
   T& value() & {
     if (!value_) detail::end_process(*error_);

@@ -47,6 +47,10 @@ void detail::end_process(const Error& error) noexcept {
   std::_Exit(1);
 }
 
+void detail::end_without_error() noexcept {
+  end_process({Code::kInvalidArgument, "error() of a success: it has none", {}, {}});
+}
+
 Status::Word Status::keep(Error&& error) noexcept {
   const auto code = static_cast<std::uint64_t>(error.code) & kMostCode;
   if (auto* const kept = new (std::nothrow) Error(std::move(error)); kept != nullptr)
@@ -61,6 +65,7 @@ void Status::drop(Word word) noexcept {
 }
 
 Error& Status::bare(Word word) noexcept {
+  if (word == 0) detail::end_without_error();
   auto* const room = shown.room[shown.next % kShown].data();
   if (shown.next >= kShown) std::destroy_at(std::launder(reinterpret_cast<Error*>(room)));
   ++shown.next;
