@@ -96,22 +96,6 @@ void begin_small(Recorder& recorder, std::uint64_t call, std::uint64_t what, std
   if (!alike || !recorder.takes(call)) recorder.begin(call, what, count, true);
 }
 
-TEST_CASE("what a rank began as soon as it had joined was begun then, not long ago") {
-  // Again, until no other thread came between.
-  for (std::int64_t before = 0, after = 1'000'000; after - before > 500'000;) {
-    before = monotonic_ns();
-    Recorder recorder(some_rank());
-    (void)recorder.begin_message(false, 1, 0, 4);
-    const Now now = Now::look();
-    after = now.ns;
-    const auto track = read_track(copy_of(recorder), now);
-    REQUIRE(track);
-    REQUIRE(track->entries.size() == 1);
-    CHECK(track->entries[0].begin_ns >= before);
-    CHECK(track->entries[0].begin_ns <= after);
-  }
-}
-
 TEST_CASE("eager calls that are alike share entries, and are all seen once over or waiting") {
   Recorder recorder(some_rank());
   const std::uint64_t calls = GENERATE(2, 63, 64, 65, 100, 10'000);

@@ -1,6 +1,9 @@
 // Which rank `tutti status` blames, by records that are made up.
 #include "tools/status/waiting.h"
 
+#include "base/clock.h"
+#include "exec/flight/reader.h"
+#include "exec/flight/recorder.h"
 #include "support/catch.h"
 
 namespace tutti::tools {
@@ -49,6 +52,23 @@ class Job {
   int ranks_;
   Found found_;
 };
+
+TEST_CASE("what a rank began as soon as it had joined was begun then, not long ago") {
+  // Several, as now and then another thread comes between.
+  for (int i = 0; i < 10; ++i) {
+    const std::int64_t before = monotonic_ns();
+    exec::flight::About about;
+    about.ranks = 2;
+    exec::flight::Recorder recorder(about);
+    (void)recorder.begin_message(false, 1, 0, 4);
+    const auto track = exec::flight::read_own(recorder);
+    const std::int64_t after = monotonic_ns();
+    REQUIRE(track);
+    REQUIRE(track->entries.size() == 1);
+    CHECK(track->entries[0].begin_ns >= before);
+    CHECK(track->entries[0].begin_ns <= after);
+  }
+}
 
 TEST_CASE("nobody is blamed where nobody waits") {
   Job job(2);
