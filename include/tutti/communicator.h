@@ -228,20 +228,24 @@ class TUTTI_API Communicator {
   /// Returns once every rank has called it.
   Status barrier();
 
-  // Messages between two ranks. Both ends name the same count and type; those from one rank to
-  // another arrive in the order in which they were sent. They order nothing but each other: a
-  // message and a collective may come in any order on its two ends. `send` may return before the
-  // message was received, or not: two ranks that send to each other do so in a Group, or start
-  // their messages.
-  Status send(const void* data, std::size_t count, DataType type, Rank to);
-  Status recv(void* data, std::size_t count, DataType type, Rank from);
-  Result<Work> start_send(const void* data, std::size_t count, DataType type, Rank to);
-  Result<Work> start_recv(void* data, std::size_t count, DataType type, Rank from);
-  /// From whichever other rank sends first while nothing else is being received from it. `from` is
-  /// set before the work is done. kPeerFailed once all other ranks have ended, or one of those that
-  /// are `needed`: flags by rank, which may change meanwhile. Both have to live until it is done.
+  // Messages between two ranks. Both ends name the same count, type and tag; those with one tag
+  // from one rank to another arrive in the order in which they were sent. They order nothing but
+  // each other: a message and a collective may come in any order on its two ends. `send` may return
+  // before the message was received, or not: two ranks that send to each other do so in a Group, or
+  // start their messages. What comes before a receive asks for its tag is kept while one for
+  // another tag waits, up to Settings::unexpected_bytes. A receive has its deadline from when it
+  // was made, or the one before it with its tag ended; other tags do not make it longer.
+  Status send(const void* data, std::size_t count, DataType type, Rank to, Tag tag = {});
+  Status recv(void* data, std::size_t count, DataType type, Rank from, Tag tag = {});
+  Result<Work> start_send(const void* data, std::size_t count, DataType type, Rank to,
+                          Tag tag = {});
+  Result<Work> start_recv(void* data, std::size_t count, DataType type, Rank from, Tag tag = {});
+  /// From whichever other rank sends first with that tag while no receive that names it asks for
+  /// that. `from` is set before the work is done. kPeerFailed once all other ranks have ended, or
+  /// one of those that are `needed`: flags by rank, which may change meanwhile. Both have to live
+  /// until it is done.
   Result<Work> start_recv_any(void* data, std::size_t count, DataType type, Rank& from,
-                              const std::atomic<bool>* needed = nullptr);
+                              Tag tag = {}, const std::atomic<bool>* needed = nullptr);
 
   // The same, asynchronous, on the process's progress thread; kSystem if that can't start.
   Result<Work> start_all_reduce(const void* input, void* output, std::size_t count, DataType type,

@@ -29,6 +29,9 @@ struct TUTTI_API Settings {
   /// TUTTI_READ_FROM: bytes of a block from which ranks read each other's plain buffers, where the
   /// system lets them, instead of sending slots; 0 chooses; "off" (SIZE_MAX) never.
   std::size_t read_from_bytes = 0;
+  /// TUTTI_UNEXPECTED_BYTES: bytes of messages that a rank keeps which came before a receive asked
+  /// for their tag; what is more waits at its sender until one does.
+  std::size_t unexpected_bytes = std::size_t{256} << 20;
   int lanes = 0;  // TUTTI_LANES: parallel shares of a collective; 0 chooses.
   /// TUTTI_LEAST_LANES, TUTTI_MOST_LANES: limits of what is chosen for devices, where a lane takes
   /// one multiprocessor; 0: none. Where they contradict each other the second one holds.

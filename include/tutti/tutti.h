@@ -386,9 +386,10 @@ TUTTI_API tutti_result_t tutti_start_exclusive_scan(tutti_comm_t comm, const voi
 
 /* ---- Messages ---------------------------------------------------------------------------------
  * From one rank to another. Both ends name the same count and type, else TUTTI_MISMATCH on all
- * ranks. Those from one rank to another arrive in the order in which they were sent; beside that
- * they order nothing. tutti_send may return before the message was received, or not: two ranks that
- * send to each other do so in a group, or start their messages. */
+ * ranks. Those from one rank to another arrive in the order in which they were sent, those with a
+ * tag (tutti_tags.h) in the order of that tag; beside that they order nothing. tutti_send may
+ * return before the message was received, or not: two ranks that send to each other do so in a
+ * group, or start their messages. */
 
 TUTTI_API tutti_result_t tutti_send(tutti_comm_t comm, const void* data, size_t count,
                                     tutti_data_type_t type, int to);
@@ -399,7 +400,7 @@ TUTTI_API tutti_result_t tutti_start_send(tutti_comm_t comm, const void* data, s
 TUTTI_API tutti_result_t tutti_start_recv(tutti_comm_t comm, void* data, size_t count,
                                           tutti_data_type_t type, int from, tutti_work_t* work);
 
-/* Receives from whichever other rank sends first while nothing else is being received from it.
+/* Receives from whichever other rank sends first while no receive that names it waits.
  * *from becomes -1, and that rank before the call returns or the work is done; it has to live until
  * then, in a group until its end. Errors as of tutti_recv; TUTTI_INVALID_ARGUMENT also if `from` is
  * NULL or there is no other rank, TUTTI_PEER_FAILED once all other ranks have ended. */
@@ -461,6 +462,7 @@ TUTTI_API tutti_result_t tutti_deregister(tutti_comm_t comm, void* data);
 /* NOLINTEND(modernize-*) */
 #include "tutti/tutti_options.h" /* IWYU pragma: export */
 #include "tutti/tutti_spans.h"   /* IWYU pragma: export */
+#include "tutti/tutti_tags.h"    /* IWYU pragma: export */
 #include "tutti/tutti_user_op.h" /* IWYU pragma: export */
 #include "tutti/tutti_vectors.h" /* IWYU pragma: export */
 #include "tutti/tutti_windows.h" /* IWYU pragma: export */

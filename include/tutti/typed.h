@@ -282,24 +282,24 @@ requires Lasting<R> Result<Work> start_broadcast(Communicator& comm, R&& data, R
 
 // Messages.
 template <Buffer R>
-Status send(Communicator& comm, const R& data, Rank to) {
+Status send(Communicator& comm, const R& data, Rank to, Tag tag = {}) {
   return comm.send(std::ranges::data(data), detail::numbers<R>(std::ranges::size(data)),
-                   detail::type_of<R>(), to);
+                   detail::type_of<R>(), to, tag);
 }
 template <OutputBuffer R>
-Status recv(Communicator& comm, R&& data, Rank from) {
+Status recv(Communicator& comm, R&& data, Rank from, Tag tag = {}) {
   return comm.recv(std::ranges::data(data), detail::numbers<R>(std::ranges::size(data)),
-                   detail::type_of<R>(), from);
+                   detail::type_of<R>(), from, tag);
 }
 template <Buffer R>
-requires Lasting<R> Result<Work> start_send(Communicator& comm, R&& data, Rank to) {
+requires Lasting<R> Result<Work> start_send(Communicator& comm, R&& data, Rank to, Tag tag = {}) {
   return comm.start_send(std::ranges::data(data), detail::numbers<R>(std::ranges::size(data)),
-                         detail::type_of<R>(), to);
+                         detail::type_of<R>(), to, tag);
 }
 template <OutputBuffer R>
-requires Lasting<R> Result<Work> start_recv(Communicator& comm, R&& data, Rank from) {
+requires Lasting<R> Result<Work> start_recv(Communicator& comm, R&& data, Rank from, Tag tag = {}) {
   return comm.start_recv(std::ranges::data(data), detail::numbers<R>(std::ranges::size(data)),
-                         detail::type_of<R>(), from);
+                         detail::type_of<R>(), from, tag);
 }
 
 }  // namespace tutti

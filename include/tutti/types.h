@@ -55,6 +55,14 @@ struct Rank {
   friend constexpr auto operator<=>(Rank, Rank) = default;  // NOLINT(modernize-use-nullptr)
 };
 
+/// What tells messages between two ranks apart: a receive takes the next one with its tag. At least
+/// 0.
+struct Tag {
+  std::int32_t value = 0;
+  // As above.
+  friend constexpr auto operator<=>(Tag, Tag) = default;  // NOLINT(modernize-use-nullptr)
+};
+
 /// What a result may depend on. `kDeterministic`: the inputs, the rank count and the operation
 /// only. `kRelaxed`: any order of reduction may be used if it is faster.
 enum class Contract : std::uint8_t { kDeterministic, kRelaxed };

@@ -134,8 +134,8 @@ void Messages::listen() {
       return posted.from != me_.value;
     });
     if (listening_ || !wanted || ranks_ == 1 || communicator_ == nullptr) return;
-    auto started = communicator_->start_recv_any(&incoming->header, sizeof(Header),
-                                                 DataType::kUint8, incoming->from, needed_.data());
+    auto started = communicator_->start_recv_any(
+        &incoming->header, sizeof(Header), DataType::kUint8, incoming->from, Tag{}, needed_.data());
     if (started) {
       listening_ = true;
       work = *started;

@@ -75,15 +75,32 @@ struct Room {
   std::size_t count;
   tutti_data_type_t type;
 };
-Result<Work> recv_any(const char* function, Communicator& communicator, const Room& room,
-                      int* from) {
+Result<Work> recv_any(const char* function, Communicator& communicator, const Room& room, int* from,
+                      Tag tag) {
   TUTTI_TRY(const auto checked, checked_type(function, room.type));
   if (from == nullptr) return invalid(function, "`from` is NULL");
   *from = -1;
   // A Rank is an int32 and nothing else, so that the caller's int can be one.
   static_assert(sizeof(Rank) == sizeof(int) && alignof(Rank) == alignof(int));
-  return communicator.start_recv_any(room.data, room.count, checked,
-                                     *reinterpret_cast<Rank*>(from));
+  return communicator.start_recv_any(room.data, room.count, checked, *reinterpret_cast<Rank*>(from),
+                                     tag);
+}
+
+tutti_result_t wait_for_any(const char* function, tutti_comm_t comm, const Room& room, int* from,
+                            Tag tag) {
+  return guard(function, comm, [&](Communicator& communicator) -> Status {
+    // A call that this thread can't wait for must not begin: it would use the caller's memory.
+    if (!in_group()) TUTTI_RETURN_IF_ERROR(Progress::may_wait(function));
+    TUTTI_TRY(Work work, recv_any(function, communicator, room, from, tag));
+    return in_group() ? ok() : work.wait();
+  });
+}
+
+tutti_result_t start_any(const char* function, tutti_comm_t comm, const Room& room, int* from,
+                         Tag tag, tutti_work_t* work) {
+  return guard_start(function, comm, work, [&](Communicator& communicator) {
+    return recv_any(function, communicator, room, from, tag);
+  });
 }
 
 }  // namespace
@@ -161,41 +178,52 @@ tutti_result_t tutti_barrier(tutti_comm_t comm) {
 
 // ---- Messages ----
 
-#define TUTTI_MESSAGE(name, data_type)                                                            \
+#define TUTTI_MESSAGE_AS(name, cpp, data_type, parameters, tag)                                   \
   tutti_result_t tutti_##name(tutti_comm_t comm, data_type data, size_t count,                    \
-                              tutti_data_type_t type, int peer) {                                 \
+                              tutti_data_type_t type, TUTTI_UNPACK parameters) {                  \
     return guard(__func__, comm, [&, function = __func__](Communicator& communicator) -> Status { \
       TUTTI_TRY(const auto checked, checked_type(function, type));                                \
-      return communicator.name(data, count, checked, Rank{peer});                                 \
+      return communicator.cpp(data, count, checked, Rank{peer}, Tag{tag});                        \
     });                                                                                           \
   }                                                                                               \
   tutti_result_t tutti_start_##name(tutti_comm_t comm, data_type data, size_t count,              \
-                                    tutti_data_type_t type, int peer, tutti_work_t* work) {       \
+                                    tutti_data_type_t type, TUTTI_UNPACK parameters,              \
+                                    tutti_work_t* work) {                                         \
     const char* function = __func__;                                                              \
     return guard_start(function, comm, work, [&](Communicator& communicator) -> Result<Work> {    \
       TUTTI_TRY(const auto checked, checked_type(function, type));                                \
-      return communicator.start_##name(data, count, checked, Rank{peer});                         \
+      return communicator.start_##cpp(data, count, checked, Rank{peer}, Tag{tag});                \
     });                                                                                           \
   }
+#define TUTTI_UNPACK(...) __VA_ARGS__
+#define TUTTI_MESSAGE(name, data_type)                   \
+  TUTTI_MESSAGE_AS(name, name, data_type, (int peer), 0) \
+  TUTTI_MESSAGE_AS(name##_tagged, name, data_type, (int peer, int tag), tag)
 TUTTI_MESSAGE(send, const void*)
 TUTTI_MESSAGE(recv, void*)
 #undef TUTTI_MESSAGE
+#undef TUTTI_MESSAGE_AS
+#undef TUTTI_UNPACK
 
 tutti_result_t tutti_recv_any(tutti_comm_t comm, void* data, size_t count, tutti_data_type_t type,
                               int* from) {
-  return guard(__func__, comm, [&, name = __func__](Communicator& communicator) -> Status {
-    // A call that this thread can't wait for must not begin: it would use the caller's memory.
-    if (!in_group()) TUTTI_RETURN_IF_ERROR(Progress::may_wait(name));
-    TUTTI_TRY(Work work, recv_any(name, communicator, {data, count, type}, from));
-    return in_group() ? ok() : work.wait();
-  });
+  return wait_for_any(__func__, comm, {data, count, type}, from, {});
+}
+
+tutti_result_t tutti_recv_any_tagged(tutti_comm_t comm, void* data, size_t count,
+                                     tutti_data_type_t type, int* from, int tag) {
+  return wait_for_any(__func__, comm, {data, count, type}, from, Tag{tag});
 }
 
 tutti_result_t tutti_start_recv_any(tutti_comm_t comm, void* data, size_t count,
                                     tutti_data_type_t type, int* from, tutti_work_t* work) {
-  return guard_start(__func__, comm, work, [&, name = __func__](Communicator& communicator) {
-    return recv_any(name, communicator, {data, count, type}, from);
-  });
+  return start_any(__func__, comm, {data, count, type}, from, {}, work);
+}
+
+tutti_result_t tutti_start_recv_any_tagged(tutti_comm_t comm, void* data, size_t count,
+                                           tutti_data_type_t type, int* from, int tag,
+                                           tutti_work_t* work) {
+  return start_any(__func__, comm, {data, count, type}, from, Tag{tag}, work);
 }
 
 // ---- Work ----

@@ -245,6 +245,7 @@ Result<std::unique_ptr<Communicator::State>> make_parts(const CommunicatorConfig
   options.plans = selector;
   // Once the ranks' buffers no longer fit the cache: decision 0026.
   options.stream_from_bytes = last_level_cache_bytes() / 8 * 5;
+  options.most_unexpected = settings.unexpected_bytes;
   options.machine_ranks = static_cast<int>(here.size());
   options.places = places_of(peers);
   state->flight = options.flight = flight_of(*state, peers, serial);

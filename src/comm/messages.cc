@@ -30,8 +30,8 @@ thread_local OpenGroup current_group;
 #endif
 thread_local constinit bool group_open = false;
 
-exec::Message message_of(bool sends, const void* data, std::size_t count, DataType type,
-                         Rank peer) {
+exec::Message message_of(bool sends, const void* data, std::size_t count, DataType type, Rank peer,
+                         Tag tag) {
   exec::Message message;
   message.sends = sends;
   message.peer = peer.value;
@@ -39,33 +39,35 @@ exec::Message message_of(bool sends, const void* data, std::size_t count, DataTy
   // The engine does not write to what it sends.
   message.data = const_cast<std::byte*>(static_cast<const std::byte*>(data));
   message.count = count;
+  message.tag = tag.value;
   return message;
 }
 
-/// Copies what a rank sends itself, the first message to the first that is received, and takes
-/// these messages out. An error if one has no other half.
+/// Copies what a rank sends itself, each message to the first receive with its tag, and takes these
+/// messages out. An error if one has no other half.
 Status match_own(std::vector<exec::Message>& messages, Rank me) {
   std::vector<exec::Message> sends, receives;
   for (const exec::Message& message : messages) {
     if (message.peer == me.value) (message.sends ? sends : receives).push_back(message);
   }
-  for (std::size_t i = 0; i < std::max(sends.size(), receives.size()); ++i) {
-    if (i >= sends.size() || i >= receives.size()) {
-      const exec::Message& lone = i < sends.size() ? sends[i] : receives[i];
-      return Error{Code::kInvalidArgument,
-                   exec::describe(lone) +
-                       ": a message to oneself needs its other half in the same "
-                       "group",
-                   me};
-    }
-    if (sends[i].count != receives[i].count || sends[i].type != receives[i].type) {
+  const auto lone = [me](const exec::Message& message) {
+    return Error{
+        Code::kInvalidArgument,
+        exec::describe(message) + ": a message to oneself needs its other half in the same group",
+        me};
+  };
+  for (const exec::Message& send : sends) {
+    const auto to = std::ranges::find(receives, send.tag, &exec::Message::tag);
+    if (to == receives.end()) return lone(send);
+    if (send.count != to->count || send.type != to->type) {
       return Error{Code::kMismatch,
-                   exec::describe(receives[i]) + ": what comes is the " + exec::describe(sends[i]),
-                   me};
+                   exec::describe(*to) + ": what comes is the " + exec::describe(send), me};
     }
-    const std::size_t bytes = sends[i].count * size_of(sends[i].type);
-    if (bytes != 0) std::memmove(receives[i].data, sends[i].data, bytes);
+    const std::size_t bytes = send.count * size_of(send.type);
+    if (bytes != 0) std::memmove(to->data, send.data, bytes);
+    receives.erase(to);
   }
+  if (!receives.empty()) return lone(receives.front());
   std::erase_if(messages, [me](const exec::Message& message) { return message.peer == me.value; });
   return ok();
 }
@@ -129,6 +131,8 @@ Status Communicator::State::check(const exec::Message& message) const {
   if (any && rank_count == 1) return bad("there is no other rank that could send");
   if (!any && (message.peer < 0 || message.peer >= rank_count))
     return bad(fmt::format("rank {} is not one of the {} ranks", message.peer, rank_count));
+  if (message.tag < 0)
+    return bad(fmt::format("the tag {} is negative; tags are 0 to {}", message.tag, INT32_MAX));
   if (message.count > static_cast<std::size_t>(PTRDIFF_MAX) / element)
     return bad(fmt::format("{} elements are more than memory can hold", message.count));
   if (message.count != 0 && message.data == nullptr)
@@ -167,30 +171,32 @@ Result<Work> Communicator::State::start(const exec::Message& message) {
   });
 }
 
-Status Communicator::send(const void* data, std::size_t count, DataType type, Rank to) {
+Status Communicator::send(const void* data, std::size_t count, DataType type, Rank to, Tag tag) {
   TUTTI_RETURN_IF_ERROR(usable("send"));
-  return state_->run(message_of(true, data, count, type, to));
+  return state_->run(message_of(true, data, count, type, to, tag));
 }
 
-Status Communicator::recv(void* data, std::size_t count, DataType type, Rank from) {
+Status Communicator::recv(void* data, std::size_t count, DataType type, Rank from, Tag tag) {
   TUTTI_RETURN_IF_ERROR(usable("recv"));
-  return state_->run(message_of(false, data, count, type, from));
+  return state_->run(message_of(false, data, count, type, from, tag));
 }
 
-Result<Work> Communicator::start_send(const void* data, std::size_t count, DataType type, Rank to) {
+Result<Work> Communicator::start_send(const void* data, std::size_t count, DataType type, Rank to,
+                                      Tag tag) {
   TUTTI_RETURN_IF_ERROR(usable("send"));
-  return state_->start(message_of(true, data, count, type, to));
+  return state_->start(message_of(true, data, count, type, to, tag));
 }
 
-Result<Work> Communicator::start_recv(void* data, std::size_t count, DataType type, Rank from) {
+Result<Work> Communicator::start_recv(void* data, std::size_t count, DataType type, Rank from,
+                                      Tag tag) {
   TUTTI_RETURN_IF_ERROR(usable("recv"));
-  return state_->start(message_of(false, data, count, type, from));
+  return state_->start(message_of(false, data, count, type, from, tag));
 }
 
 Result<Work> Communicator::start_recv_any(void* data, std::size_t count, DataType type, Rank& from,
-                                          const std::atomic<bool>* needed) {
+                                          Tag tag, const std::atomic<bool>* needed) {
   TUTTI_RETURN_IF_ERROR(usable("recv"));
-  exec::Message message = message_of(false, data, count, type, Rank{exec::Message::kAnyPeer});
+  exec::Message message = message_of(false, data, count, type, Rank{exec::Message::kAnyPeer}, tag);
   message.source = &from;
   message.needed = needed;
   return state_->start(message);

@@ -34,7 +34,8 @@ HostExecutor::HostExecutor(std::unique_ptr<Endpoint> endpoint, int me, Options o
       eager_(board_, call_, plans_.buffers(), adapt_),
       watchdog_(board_, call_, options.timeout, std::move(options.places)),
       agreement_(board_, call_),
-      messages_(board_, agreement_, watchdog_, options.stream_from_bytes / 2),
+      messages_(board_, agreement_, watchdog_, options.stream_from_bytes / 2,
+                options.most_unexpected),
       wait_(options.wait),
       // Over a network a look is a system call, and nobody wakes one peer after another.
       patience_(options.wait.ranks_per_cpu > 1 || team().remote_link != nullptr

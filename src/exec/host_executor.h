@@ -53,8 +53,9 @@ class HostExecutor {
     /// Bytes that the ranks of this machine read and write together, from which outputs go past the
     /// cache.
     std::size_t stream_from_bytes = SIZE_MAX;
-    int machine_ranks = 1;  // This communicator's ranks on this machine.
-    bool adapt = true;      // See adapting.h; the same on every rank.
+    std::size_t most_unexpected = SIZE_MAX;  // See Messages.
+    int machine_ranks = 1;                   // This communicator's ranks on this machine.
+    bool adapt = true;                       // See adapting.h; the same on every rank.
     /// By rank, "pid 17 on node3", for errors; may be empty.
     std::vector<std::string> places;
     flight::About flight;  // What others are told of this rank's record.

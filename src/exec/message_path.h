@@ -15,11 +15,12 @@ namespace tutti::exec {
 class MessagePath {
  public:
   MessagePath(const CallBoard& board, const Agreement& agreement, Watchdog& watchdog,
-              std::size_t stream_from_bytes)
+              std::size_t stream_from_bytes, std::size_t most_unexpected)
       : board_(board),
         agreement_(agreement),
         watchdog_(watchdog),
-        messages_(board.team().endpoint, board.team().me, stream_from_bytes, board.flight()),
+        messages_(board.team().endpoint, board.team().me, stream_from_bytes, board.flight(),
+                  most_unexpected),
         flushes_(static_cast<std::size_t>(board.team().ranks)) {}
 
   std::size_t stream_from_bytes() const { return messages_.stream_from_bytes(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -23,6 +24,7 @@ struct alignas(kCacheLine) Header {
   Way way = Way::kInline;
   BufferName name;             // Where the message is, if it is mapped.
   Reply reply = Reply::kNone;  // The receiver's, given with the slot.
+  std::uint32_t tag = 0;
 };
 static_assert(sizeof(Header) == kCacheLine);
 
@@ -33,17 +35,43 @@ constexpr std::size_t kWorthMapping = 16384;
 
 std::size_t bytes_of(const Message& message) { return message.count * size_of(message.type); }
 
+/// The header of a message whose first slot has come.
+Header header_in(const Inbox& inbox) {
+  Header header;
+  std::memcpy(&header, inbox.slot(), sizeof(header));
+  return header;
+}
+
+DataType type_of(const Header& header) {
+  return static_cast<DataType>(std::min<std::uint32_t>(header.type, 0xff));  // 0xff: there is none.
+}
+
+/// Takes the first receive with that tag that has not begun out of those that wait; null: there is
+/// none.
+template <class Queue>
+Message* take(Queue& queue, int tag) {
+  Message* before = nullptr;
+  for (Message* at = queue.first; at != nullptr; before = at, at = at->next) {
+    if (at->tag != tag || at->stage != Message::Stage::kHeader) continue;
+    (before == nullptr ? queue.first : before->next) = at->next;
+    if (queue.last == at) queue.last = before;
+    return at;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Messages::Messages(Endpoint& endpoint, int me, std::size_t stream_from_bytes,
-                   flight::Recorder& flight)
+                   flight::Recorder& flight, std::size_t most_unexpected)
     : endpoint_(endpoint),
       flight_(flight),
       region_(endpoint.region()),
       me_(me),
       slot_bytes_(region_.config().message_bytes),
       stream_from_bytes_(stream_from_bytes),
-      peers_(region_.config().rank_count) {
+      peers_(region_.config().rank_count),
+      most_unexpected_(most_unexpected) {
   const bool fence = region_.config().fence != 0;
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
     if (peer == me) continue;
@@ -64,6 +92,9 @@ void Messages::post(MessageBatch& batch) {
     message.moved = 0;
     message.waited = false;
     message.recorded = 0;
+    message.next_of_tag = false;
+    message.since = {};
+    look_again_ = look_again_ || (!message.sends && unexpected_bytes_ != 0);
     // A service that listens does not wait: what it gets is recorded when it comes.
     if (!message.patient) record(message);
     if (message.peer == Message::kAnyPeer) {
@@ -86,23 +117,86 @@ void Messages::append(Queue& queue, Message& message) {
   queue.last = &message;
 }
 
-/// Gives what may come from any rank to ranks that have sent something nobody receives. True if
-/// any.
-bool Messages::place_any() {
-  bool placed = false;
-  for (std::size_t rank = 0; rank < peers_.size() && any_.first != nullptr; ++rank) {
-    Peer& peer = peers_[rank];
-    const bool other = static_cast<int>(rank) != me_;
-    if (!other || peer.receives.first != nullptr || !peer.inbox.has_slot()) continue;
-    Message& message = *any_.first;
-    any_.first = message.next;
-    message.peer = static_cast<int>(rank);
-    if (message.source != nullptr) *message.source = Rank{message.peer};
-    if (message.recorded == 0) record(message);
-    append(peer.receives, message);
-    placed = true;
+/// Takes the receive that a rank's message with that tag is for out of those that wait: the first
+/// that names the rank, else the first from any rank. Null: there is none.
+Message* Messages::asking(int rank, int tag) {
+  Message* message = take(peers_[static_cast<std::size_t>(rank)].receives, tag);
+  if (message != nullptr) return message;
+  message = take(any_, tag);
+  if (message == nullptr) return nullptr;
+  message->peer = rank;
+  if (message->source != nullptr) *message->source = Rank{rank};
+  if (message->recorded == 0) record(*message);
+  return message;
+}
+
+/// Puts the receive that a rank's next message is for in front of those from that rank. False: that
+/// message is not there yet, or must wait until a receive asks for it.
+bool Messages::choose(int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (look_again_ && hand_over() && error_) return false;
+  if (peer.receives.first != nullptr && peer.receives.first->stage != Message::Stage::kHeader)
+    return true;
+  if (!peer.inbox.has_slot()) return false;
+  const Header header = header_in(peer.inbox);
+  const auto tag = static_cast<int>(header.tag);
+  if (peer.receives.first != nullptr && peer.receives.first->tag == tag) [[likely]]
+    return true;
+  Message* message = asking(rank, tag);
+  if (message == nullptr) message = keep(rank, header.count, type_of(header), tag);
+  if (message == nullptr) return false;
+  message->next = peer.receives.first;
+  peer.receives.first = message;
+  if (message->next == nullptr) peer.receives.last = message;
+  return true;
+}
+
+/// Makes room for a message that no receive asks for. Null: more is not kept.
+Message* Messages::keep(int rank, std::size_t count, DataType type, int tag) {
+  const std::size_t room = most_unexpected_ - unexpected_bytes_, element = size_of(type);
+  if (element == 0 || count > room / element) return nullptr;
+  const std::size_t bytes = std::max<std::size_t>(1, count * element);
+  if (bytes > room) return nullptr;
+  std::unique_ptr<std::byte[]> data(new (std::nothrow) std::byte[bytes]);
+  if (data == nullptr) return nullptr;
+  Unexpected& one = peers_[static_cast<std::size_t>(rank)].unexpected.emplace_back();
+  one.data = std::move(data);
+  one.message.peer = rank;
+  one.message.type = type;
+  one.message.data = one.data.get();
+  one.message.count = count;
+  one.message.tag = tag;
+  one.message.batch = &one.batch;
+  one.batch.messages = std::span(&one.message, 1);
+  one.batch.open = 1;
+  one.batch.start = std::chrono::steady_clock::now();
+  unexpected_bytes_ += bytes;
+  return &one.message;
+}
+
+/// Gives unexpected messages to receives that ask for them. True if any.
+bool Messages::hand_over() {
+  look_again_ = false;
+  bool moved = false;
+  for (Peer& peer : peers_) {
+    for (auto one = peer.unexpected.begin(); one != peer.unexpected.end();) {
+      const Message& kept = one->message;
+      Message* const to = one->batch.open == 0 ? asking(kept.peer, kept.tag) : nullptr;
+      if (to == nullptr) {
+        ++one;
+        continue;
+      }
+      if (!fits(*to, kept.count, kept.type)) return true;
+      const std::size_t bytes = bytes_of(kept);
+      copy(to->data, kept.data, bytes, bytes >= stream_from_bytes_);
+      to->moved = bytes;
+      end(peer.receives, *to);
+      unexpected_bytes_ -= std::max<std::size_t>(1, bytes);
+      one = peer.unexpected.erase(one);
+      moved = peer.receives.moved = true;
+    }
   }
-  return placed;
+  return moved;
 }
 
 bool Messages::busy() const {
@@ -111,10 +205,13 @@ bool Messages::busy() const {
 }
 
 bool Messages::poll() {
-  bool moved = any_.first != nullptr && place_any();
-  for (Peer& peer : peers_) {
-    if (peer.receives.first != nullptr) moved = advance(peer.receives) || moved;
-    if (peer.sends.first != nullptr) moved = advance(peer.sends) || moved;
+  bool moved = look_again_ && hand_over();
+  for (std::size_t at = 0; at < peers_.size(); ++at) {
+    const auto rank = static_cast<int>(at);
+    Peer& peer = peers_[at];
+    if (peer.receives.first != nullptr || (any_.first != nullptr && rank != me_))
+      moved = advance(peer.receives, rank) || moved;
+    if (peer.sends.first != nullptr) moved = advance(peer.sends, rank) || moved;
     if (error_) return true;
   }
   return moved;
@@ -131,30 +228,45 @@ void Messages::record_dropped(const Queue& queue) {
 void Messages::drop() {
   for (const Peer& peer : peers_) record_dropped(peer.sends), record_dropped(peer.receives);
   record_dropped(any_);
-  for (Peer& peer : peers_) peer.sends = peer.receives = {};
+  for (Peer& peer : peers_) {
+    peer.sends = peer.receives = {};
+    peer.unexpected.clear();
+  }
   any_ = {};
+  unexpected_bytes_ = 0;
+  look_again_ = false;
 }
 
 /// The first message of a queue, and those behind it while they are done at once.
-bool Messages::advance(Queue& queue) {
+bool Messages::advance(Queue& queue, int rank) {
   bool moved = false;
-  while (queue.first != nullptr && !error_) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const bool sends = &queue == &peer.sends;
+  while (!error_ && (sends ? queue.first != nullptr : choose(rank))) {
     Message& message = *queue.first;
-    Peer& peer = peers_[static_cast<std::size_t>(message.peer)];
     const std::size_t before = message.moved;
     const Message::Stage stage = message.stage;
-    const bool done = message.sends ? send(message, peer.outbox) : receive(message, peer.inbox);
+    const bool done = sends ? send(message, peer.outbox) : receive(message, peer.inbox);
     moved = moved || done || message.moved != before || message.stage != stage;
-    if (!done) {
-      message.waited = true;
-      break;
-    }
-    flight_.end_message(message.recorded, message.peer, flight::Outcome::kOk, message.waited);
+    if (!done) break;
     queue.first = message.next;
-    --message.batch->open;
+    end(queue, message);
   }
+  if (queue.first != nullptr) queue.first->waited = true;
   queue.moved = queue.moved || moved;
   return moved;
+}
+
+/// A message that is in no queue any more is done; those that `queue` has are behind it.
+void Messages::end(Queue& queue, Message& message) {
+  --message.batch->open;
+  if (message.recorded != 0)
+    flight_.end_message(message.recorded, message.peer, flight::Outcome::kOk, message.waited);
+  else if (!message.sends)
+    look_again_ = true;  // An unexpected one is whole.
+  Message* next = message.sends ? nullptr : queue.first;
+  while (next != nullptr && next->tag != message.tag) next = next->next;
+  if (next != nullptr) next->next_of_tag = true;
 }
 
 bool Messages::send(Message& message, Outbox& outbox) {
@@ -164,6 +276,7 @@ bool Messages::send(Message& message, Outbox& outbox) {
     Header header;
     header.count = message.count;
     header.type = static_cast<std::uint32_t>(message.type);
+    header.tag = static_cast<std::uint32_t>(message.tag);
     if (bytes > room) header.way = Way::kSlots;
     if (bytes > room && bytes >= kWorthMapping && endpoint_.near(me_, message.peer)) {
       header.name = endpoint_.name(message.data, bytes);
@@ -208,16 +321,17 @@ bool Messages::receive(Message& message, Inbox& inbox) {
   return false;
 }
 
+/// Whether a message of so many elements of that type is what a receive asks for; else it fails.
+bool Messages::fits(const Message& message, std::size_t count, DataType type) {
+  if (count == message.count && type == message.type) return true;
+  return fail(message, fmt::format("rank {} sends {} {} instead; both ends of a message must name "
+                                   "the same count and type",
+                                   message.peer, count, to_string(type)));
+}
+
 bool Messages::receive_header(Message& message, Inbox& inbox) {
-  Header header;
-  std::memcpy(&header, inbox.slot(), sizeof(header));
-  const auto type = static_cast<std::uint32_t>(message.type);
-  if (header.count != message.count || header.type != type) {
-    const auto sent = static_cast<DataType>(header.type & 0xff);
-    return fail(message, fmt::format("rank {} sends {} {} instead; both ends of a message must "
-                                     "name the same count and type",
-                                     message.peer, header.count, to_string(sent)));
-  }
+  const Header header = header_in(inbox);
+  if (!fits(message, header.count, type_of(header))) return false;
   const std::size_t bytes = bytes_of(message), room = slot_bytes_ - sizeof(Header);
   if (header.way == Way::kMapped) {
     message.stage = Message::Stage::kMapped;
@@ -291,101 +405,8 @@ void Messages::copy(std::byte* to, const std::byte* from, std::size_t bytes, boo
                   kernels::Stores::kStreaming);
 }
 
-std::optional<Error> Messages::check_health(std::chrono::steady_clock::time_point now,
-                                            std::chrono::milliseconds timeout) {
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    for (Queue* queue : {&peer.receives, &peer.sends}) {
-      // A message that moves is not late, however long it takes in all.
-      if (std::exchange(queue->moved, false)) queue->since = now;
-      if (queue->first == nullptr) continue;
-      const Message& message = *queue->first;
-      // The data that it sent before it ended is there: one more look.
-      const Presence there = endpoint_.presence(rank);
-      if (there.state != Presence::State::kHere && !poll())
-        return failure(message, Code::kPeerFailed, endpoint_.why_gone(rank, there));
-      if (queue->first != &message || now - std::max(message.batch->start, queue->since) <= timeout)
-        continue;
-      return late(message, rank, timeout);
-    }
-  }
-  return check_health_any(now, timeout);
-}
-
-/// The error of a message to or from a rank at its deadline. If that rank waits for another one,
-/// that one is to blame, as all ranks then say.
-Error Messages::late(const Message& message, int rank, std::chrono::milliseconds timeout) const {
-  const int blamed = follow_waits(region_, me_, rank);
-  const std::string between = blamed == rank ? "" : fmt::format("rank {}, which waits for ", rank);
-  Error error =
-      failure(message, Code::kTimeout,
-              fmt::format("waited {} ms for {}rank {}, {}; TUTTI_TIMEOUT_MS sets the limit",
-                          timeout.count(), between, blamed,
-                          describe_latest(endpoint_, Rank{me_}, blamed, "collective call")));
-  error.peer = Rank{blamed};
-  return error;
-}
-
-/// Checks a receive from any rank: an error if a rank that is needed has ended, or all have, or it
-/// took too long.
-std::optional<Error> Messages::check_health_any(std::chrono::steady_clock::time_point now,
-                                                std::chrono::milliseconds timeout) {
-  if (any_.first == nullptr) return std::nullopt;
-  const Message& message = *any_.first;
-  bool alive = false;
-  std::optional<std::pair<int, Presence>> first_gone;
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-    if (rank == me_) continue;
-    const Presence there = endpoint_.presence(rank);
-    const bool ended = there.state != Presence::State::kHere;
-    alive = alive || !ended;
-    if (ended && !first_gone) first_gone.emplace(rank, there);
-    // relaxed: it orders nothing; a later look sees what a thread has just said.
-    const bool needed =
-        message.needed != nullptr && message.needed[rank].load(std::memory_order_relaxed);
-    if (ended && needed && !poll()) {
-      Error error = failure(message, Code::kPeerFailed, endpoint_.why_gone(rank, there));
-      error.peer = Rank{rank};
-      return error;
-    }
-    if (any_.first != &message) return std::nullopt;
-  }
-  if (!alive && !poll())
-    return failure(message, Code::kPeerFailed, "all other ranks have ended or left");
-  const bool is_late = !message.patient && now - message.batch->start > timeout;
-  if (any_.first != &message || !is_late) return std::nullopt;
-  // It may be the one that was to send.
-  const std::string gone =
-      first_gone ? endpoint_.why_gone(first_gone->first, first_gone->second) + "; " : "";
-  Error error = failure(message, Code::kTimeout,
-                        fmt::format("waited {} ms, and no rank sent; {}TUTTI_TIMEOUT_MS sets the "
-                                    "limit",
-                                    timeout.count(), gone));
-  if (first_gone) error.peer = Rank{first_gone->first};
-  return error;
-}
-
-std::optional<std::pair<int, std::chrono::steady_clock::time_point>> Messages::longest_wait()
-    const {
-  std::optional<std::pair<int, std::chrono::steady_clock::time_point>> longest;
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    for (const Queue* queue : {&peer.receives, &peer.sends}) {
-      if (queue->first == nullptr) continue;
-      const auto since = std::max(queue->first->batch->start, queue->since);
-      if (!longest || since < longest->second) longest.emplace(rank, since);
-    }
-  }
-  return longest;
-}
-
-bool Messages::waits_for(int peer) const {
-  return peers_[static_cast<std::size_t>(peer)].front() != nullptr;
-}
-
-Error Messages::stuck(int peer, const std::string& why) const {
-  return failure(*peers_[static_cast<std::size_t>(peer)].front(), Code::kMismatch, why);
-}
+/// The tag of a message whose first slot has come.
+int Messages::next_tag(const Inbox& inbox) { return static_cast<int>(header_in(inbox).tag); }
 
 bool Messages::fail(const Message& message, const std::string& what) {
   error_ = failure(message, Code::kMismatch, what);
@@ -399,8 +420,9 @@ Error Messages::failure(const Message& message, Code code, const std::string& wh
 std::string describe(const Message& message) {
   const std::string peer =
       message.peer == Message::kAnyPeer ? "any rank" : fmt::format("rank {}", message.peer);
-  return fmt::format("{} of {} {} {} {}", message.sends ? "send" : "recv", message.count,
-                     to_string(message.type), message.sends ? "to" : "from", peer);
+  const std::string tag = message.tag == 0 ? "" : fmt::format(" with tag {}", message.tag);
+  return fmt::format("{} of {} {} {} {}{}", message.sends ? "send" : "recv", message.count,
+                     to_string(message.type), message.sends ? "to" : "from", peer, tag);
 }
 
 }  // namespace tutti::exec

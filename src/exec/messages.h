@@ -12,11 +12,16 @@
 //   from memory that is mapped    is copied by the receiver, which keeps the slot until then;
 //   else                          follows in slots.
 //
+// A receive takes the first message with its tag. What comes before a receive asks for its tag is
+// unexpected: it is kept, up to a limit, so that what was sent behind it can be received.
+//
 // Everything here is a state machine that never blocks, used by one thread at a time.
 #pragma once
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -44,6 +49,7 @@ struct Message {
   DataType type = DataType::kUint8;
   std::byte* data = nullptr;  // Not written to if it is sent.
   std::size_t count = 0;
+  int tag = 0;  // The same at both ends, and at least 0.
   // For a receive from any rank:
   Rank* source = nullptr;  // Where the peer is noted, once it is known.
   // By rank: it must not end; null: one that lives will do.
@@ -57,6 +63,10 @@ struct Message {
   std::uint64_t position = 0;  // The header's slot.
   std::uint64_t recorded = 0;  // Its number in the flight record; 0: not there yet.
   bool waited = false;         // It could not be carried out at once.
+  // For a receive: the one before it with its tag has ended since the last health check; and when a
+  // health check last found that.
+  bool next_of_tag = false;
+  std::chrono::steady_clock::time_point since{};
   const std::byte* mapped = nullptr;
 };
 
@@ -71,11 +81,13 @@ struct MessageBatch {
 /// It has more than 20 functions: one for each way in which a message moves, and its end.
 class Messages {
  public:
-  /// `stream_from_bytes`: bytes from which a copy goes past the cache.
-  Messages(Endpoint& endpoint, int me, std::size_t stream_from_bytes, flight::Recorder& flight);
+  /// `stream_from_bytes`: bytes from which a copy goes past the cache. `most_unexpected`: bytes of
+  /// unexpected messages that are kept; what is more waits at its sender.
+  Messages(Endpoint& endpoint, int me, std::size_t stream_from_bytes, flight::Recorder& flight,
+           std::size_t most_unexpected = SIZE_MAX);
 
   /// Adds all messages of a batch to those under way; their peers are other ranks. What may come
-  /// from any goes to the first that sends while no other message is received from it.
+  /// from any goes to the first that sends such a tag while no receive names it and that tag.
   void post(MessageBatch& batch);
   /// Moves what can be moved. True if anything was; see `error` then.
   bool poll();
@@ -86,8 +98,9 @@ class Messages {
   /// Forgets all messages, whose batches are not done.
   void drop();
 
-  /// To be asked now and then: an error if a peer of a message has ended, or nothing has moved to
-  /// or from a peer for longer than `timeout`, nor has its message been posted since.
+  /// To be asked now and then: an error if a peer of a message has ended, or a message has not
+  /// moved for longer than `timeout`, nor has it been posted since, nor the one before it ended:
+  /// for a receive the one with its tag.
   std::optional<Error> check_health(std::chrono::steady_clock::time_point now,
                                     std::chrono::milliseconds timeout);
   std::size_t stream_from_bytes() const { return stream_from_bytes_; }
@@ -109,23 +122,40 @@ class Messages {
     bool moved = false;                           // Anything, since the last health check;
     std::chrono::steady_clock::time_point since;  // and when a health check last found that it had.
   };
+  /// An unexpected message: a receive that nobody has posted.
+  struct Unexpected {
+    Message message;
+    MessageBatch batch;
+    std::unique_ptr<std::byte[]> data;
+  };
   struct Peer {
     Outbox outbox;
     Inbox inbox;
     Queue sends, receives;
+    std::list<Unexpected> unexpected;  // In the order in which they came.
     const Message* front() const {
       return receives.first != nullptr ? receives.first : sends.first;
     }
   };
 
-  Error late(const Message& message, int rank, std::chrono::milliseconds timeout) const;
+  Error late(const Message& message, int rank, std::chrono::milliseconds timeout);
+  static std::chrono::steady_clock::time_point since(const Queue& queue, const Message& message);
+  static const Message* late_in(Queue& queue, std::chrono::steady_clock::time_point now,
+                                std::chrono::milliseconds timeout);
+  static int next_tag(const Inbox& inbox);
+  std::string not_asked_for(int rank);
   std::optional<Error> check_health_any(std::chrono::steady_clock::time_point now,
                                         std::chrono::milliseconds timeout);
   void record(Message& message);
   static void append(Queue& queue, Message& message);
   void record_dropped(const Queue& queue);
-  bool place_any();
-  bool advance(Queue& queue);
+  Message* asking(int rank, int tag);
+  bool choose(int rank);
+  Message* keep(int rank, std::size_t count, DataType type, int tag);
+  bool hand_over();
+  bool fits(const Message& message, std::size_t count, DataType type);
+  bool advance(Queue& queue, int rank);
+  void end(Queue& queue, Message& message);
   bool send(Message& message, Outbox& outbox);
   bool receive(Message& message, Inbox& inbox);
   bool receive_header(Message& message, Inbox& inbox);
@@ -143,6 +173,8 @@ class Messages {
   std::size_t slot_bytes_, stream_from_bytes_;
   std::vector<Peer> peers_;  // By rank.
   Queue any_;                // Receives from any rank: the first that sends.
+  std::size_t most_unexpected_, unexpected_bytes_ = 0;
+  bool look_again_ = false;  // There are receives, or unexpected messages, that may fit each other.
   std::optional<Error> error_;
 };
 

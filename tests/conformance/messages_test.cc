@@ -29,21 +29,29 @@ struct Planned {
   bool sends;
   int peer;
   std::size_t index, bytes;
+  Tag tag;
 };
 
 /// What one rank of many does: messages from everybody to everybody, itself included, in an order
-/// of its own that keeps the order of each direction.
+/// of its own that keeps the order of each direction and tag.
 std::vector<Planned> schedule(int me, int ranks, std::size_t each, std::uint64_t seed) {
   constexpr std::size_t kMost[] = {1, 9, 300, 5000, 70000, 400000};
+  constexpr int kTags[] = {0, 7, INT32_MAX};
   std::vector<std::vector<Planned>> queues;
   for (int peer = 0; peer < ranks; ++peer) {
     for (const bool sends : {true, false}) {
       const auto [from, to] = sends ? std::pair(me, peer) : std::pair(peer, me);
       std::mt19937_64 sizes(seed + static_cast<std::uint64_t>(from * 64 + to));
-      auto& queue = queues.emplace_back();
-      for (std::size_t i = 0; i < each; ++i)
-        queue.push_back({sends, peer, i, sizes() % kMost[sizes() % std::size(kMost)]});
-      std::reverse(queue.begin(), queue.end());
+      std::array<std::vector<Planned>, std::size(kTags)> by_tag;
+      for (std::size_t i = 0; i < each; ++i) {
+        const std::size_t bytes = sizes() % kMost[sizes() % std::size(kMost)];
+        const std::size_t tag = sizes() % std::size(kTags);
+        by_tag[tag].push_back({sends, peer, i, bytes, Tag{kTags[tag]}});
+      }
+      for (auto& queue : by_tag) {
+        std::reverse(queue.begin(), queue.end());
+        queues.push_back(std::move(queue));
+      }
     }
   }
   std::mt19937_64 order(seed * 31 + static_cast<std::uint64_t>(me));
@@ -77,9 +85,10 @@ std::string exchange(Communicator& comm, std::size_t each, bool grouped, bool ma
       if (!data.empty()) std::memcpy(memory.data(), data.data(), data.size());
     }
     const Rank peer{message.peer};
-    auto work = message.sends
-                    ? comm.start_send(memory.data(), message.bytes, DataType::kUint8, peer)
-                    : comm.start_recv(memory.data(), message.bytes, DataType::kUint8, peer);
+    auto work =
+        message.sends
+            ? comm.start_send(memory.data(), message.bytes, DataType::kUint8, peer, message.tag)
+            : comm.start_recv(memory.data(), message.bytes, DataType::kUint8, peer, message.tag);
     if (!work) return work.error().to_string();
     works.push_back(*work);
   }

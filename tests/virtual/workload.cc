@@ -366,7 +366,17 @@ class RankRun {
       put(out.data(), call.type, i, value_of(number, me, i));
     const int to = (me + 1) % ranks, from = (me + ranks - 1) % ranks;
     Status status;
-    {
+    std::int32_t mark = number, got_mark = ranks > 1 && number % 2 != 0 ? ~number : number;
+    if (number % 2 != 0 && ranks > 1) {  // What was sent last is received first.
+      auto sent = comm.start_send(out.data(), call.count, call.type, Rank{to}, Tag{1});
+      auto marked = comm.start_send(&mark, 1, DataType::kInt32, Rank{to}, Tag{2});
+      status = comm.recv(&got_mark, 1, DataType::kInt32, Rank{from}, Tag{2});
+      if (status) status = comm.recv(in.data(), call.count, call.type, Rank{from}, Tag{1});
+      for (auto* const work : {&sent, &marked}) {
+        Status ended = *work ? (*work)->wait() : Status(work->error());
+        if (!ended && status) status = std::move(ended);
+      }
+    } else {
       Group group;
       auto sent = comm.start_send(out.data(), call.count, call.type, Rank{to});
       auto got = comm.start_recv(in.data(), call.count, call.type, Rank{from});
@@ -379,6 +389,7 @@ class RankRun {
       watch(report, [&] { return in.sum(); });
       return false;
     }
+    report.wrong = got_mark != number;
     for (std::size_t i = 0; i < call.count; ++i)
       report.wrong |= !is(in.data(), call.type, i, value_of(number, from, i));
     return true;

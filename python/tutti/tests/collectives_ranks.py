@@ -295,6 +295,23 @@ def send(run: Run) -> None:
 CASES["recv"] = send
 
 
+@case("tags")
+def tags(run: Run) -> None:
+    """What was sent last is received first."""
+    following, previous = (run.rank + 1) % run.size, (run.rank - 1) % run.size
+    if run.size == 1:
+        return
+    x, out = run.make(of(run.rank)), run.blank(COUNT)
+    more, other = run.make(of(run.rank + 1)), run.blank(COUNT)
+    works = [run.comm.start_send(x.all(), following, tag=5), run.comm.start_send(more.all(), following, 6)]
+    run.comm.recv(other.all(), previous, tag=6)
+    run.comm.start_recv(out.all(), previous, tag=5).wait()
+    for work in works:
+        work.wait()
+    run.expect("recv with tag 6", other, of(previous + 1))
+    run.expect("recv with tag 5", out, of(previous))
+
+
 @case("recv_any")
 def recv_any(run: Run) -> None:
     """Rank 0 gets one message of each other rank, in any order."""

@@ -59,9 +59,9 @@ CALLS = {
     "all_to_all_v": "ppppppi",
     "gather_v": "pnpppii",
     "scatter_v": "ppppnii",
-    "send": "pnii",
-    "recv": "pnii",
-    "recv_any": "pnip",
+    "send_tagged": "pniii",
+    "recv_tagged": "pniii",
+    "recv_any_tagged": "pnipi",
 }
 
 # All others: what comes back, then what goes in.

@@ -357,22 +357,33 @@ def scatter_v(
 # ---- Messages ----
 
 
-def send(x: Any, to: int, size: int) -> Prepared:
+def _tag(name: str, tag: int) -> None:
+    if not isinstance(tag, int):
+        raise _bad_type(name, f"`tag` is a {type(tag).__name__}, and no int")
+    if not 0 <= tag < 2**31:
+        raise _bad_value(name, f"`tag` is {tag}; tags are 0 to {2**31 - 1}")
+
+
+def send(x: Any, to: int, tag: int, size: int) -> Prepared:
     _rank("send", to, size, "to")
+    _tag("send", tag)
     source = look(x)
     kind = source.type
-    return (calls["send"], (source.pointer, source.units, kind.code, to), x, source)
+    return (calls["send_tagged"], (source.pointer, source.units, kind.code, to, tag), x, source)
 
 
-def recv(out: Any, source: int, size: int) -> Prepared:
+def recv(out: Any, source: int, tag: int, size: int) -> Prepared:
     _rank("recv", source, size, "source")
+    _tag("recv", tag)
     target = _writable("recv", out)
     kind = target.type
-    return (calls["recv"], (target.pointer, target.units, kind.code, source), out, target)
+    arguments = (target.pointer, target.units, kind.code, source, tag)
+    return (calls["recv_tagged"], arguments, out, target)
 
 
-def recv_any(out: Any, source: ctypes.c_int) -> Prepared:
+def recv_any(out: Any, source: ctypes.c_int, tag: int) -> Prepared:
+    _tag("recv_any", tag)
     target = _writable("recv_any", out)
     kind = target.type
-    arguments = (target.pointer, target.units, kind.code, ctypes.byref(source))
-    return (calls["recv_any"], arguments, source, (target, source))
+    arguments = (target.pointer, target.units, kind.code, ctypes.byref(source), tag)
+    return (calls["recv_any_tagged"], arguments, source, (target, source))

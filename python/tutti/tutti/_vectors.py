@@ -110,32 +110,34 @@ class VectorCollectives(Calls):
 
 
 class Messages(Calls):
-    """From one rank to another, in the order in which they are sent. Both ends name the same count and type."""
+    """From one rank to another, in the order in which they are sent. Both ends name the same count, type and
+    tag. Those with different tags may be received in any order: what comes before a receive asks for its tag is
+    kept while one for another tag waits, up to TUTTI_UNEXPECTED_BYTES."""
 
     __slots__ = ()
 
-    def send(self, x: Any, to: int) -> Any:
+    def send(self, x: Any, to: int, tag: int = 0) -> Any:
         """May return before the message was received, or not: ranks that send to each other do so in a group,
         or start their messages."""
-        return self._call(_prepare.send(x, to, self._size))
+        return self._call(_prepare.send(x, to, tag, self._size))
 
-    def start_send(self, x: Any, to: int) -> Work:
-        return self._start(_prepare.send(x, to, self._size))
+    def start_send(self, x: Any, to: int, tag: int = 0) -> Work:
+        return self._start(_prepare.send(x, to, tag, self._size))
 
-    def recv(self, out: Any, source: int) -> Any:
+    def recv(self, out: Any, source: int, tag: int = 0) -> Any:
         """Fills all of `out` with the next message of rank `source`."""
-        return self._call(_prepare.recv(out, source, self._size))
+        return self._call(_prepare.recv(out, source, tag, self._size))
 
-    def start_recv(self, out: Any, source: int) -> Work:
-        return self._start(_prepare.recv(out, source, self._size))
+    def start_recv(self, out: Any, source: int, tag: int = 0) -> Work:
+        return self._start(_prepare.recv(out, source, tag, self._size))
 
-    def recv_any(self, out: Any) -> int:
+    def recv_any(self, out: Any, tag: int = 0) -> int:
         """Fills all of `out` with the next message of whichever other rank sends first, and returns that rank.
         Not in a group, where messages begin at the end: use start_recv_any there."""
         if threading.get_ident() in open_groups:
             raise InvalidArgumentError("recv_any: this thread has a group open; use start_recv_any")
-        return int(self._call(_prepare.recv_any(out, ctypes.c_int(-1))).value)
+        return int(self._call(_prepare.recv_any(out, ctypes.c_int(-1), tag)).value)
 
-    def start_recv_any(self, out: Any) -> Work:
+    def start_recv_any(self, out: Any, tag: int = 0) -> Work:
         """The result of the Work is the rank."""
-        return self._start(_prepare.recv_any(out, ctypes.c_int(-1)), Received)
+        return self._start(_prepare.recv_any(out, ctypes.c_int(-1), tag), Received)

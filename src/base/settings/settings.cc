@@ -25,6 +25,7 @@ namespace {
 // Bounds: the widest values that any part of the library takes; a part may narrow them.
 constexpr std::int64_t kMostMilliseconds = 1'000'000'000;
 constexpr std::int64_t kMostSlotBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostUnexpectedBytes = std::int64_t{1} << 40;
 constexpr std::int64_t kMostListedRanks = 4096;
 constexpr std::size_t kMostGroups = 8;
 constexpr std::int64_t kMostWeight = 1024, kMostWeights = 65535;  // One rank's; all together.
@@ -162,7 +163,7 @@ constexpr Knob number_knob(const char* variable, const char* name, const char* a
           [](const Settings& settings) { return std::to_string(settings.*field); }};
 }
 
-const std::array<Knob, 30> kKnobs{{
+const std::array<Knob, 31> kKnobs{{
     {"TUTTI_TIMEOUT_MS", "timeout_ms", "milliseconds, 1 to 1000000000",
      [](Settings& s, std::string_view text) {
        return assign(s.timeout, parse_integer(text, 1, kMostMilliseconds));
@@ -208,6 +209,12 @@ const std::array<Knob, 30> kKnobs{{
      [](const Settings& s) {
        return s.read_from_bytes == SIZE_MAX ? "off" : std::to_string(s.read_from_bytes);
      }},
+    {"TUTTI_UNEXPECTED_BYTES", "unexpected_bytes",
+     "bytes up to 1048576M, with K or M for KiB or MiB",
+     [](Settings& s, std::string_view text) {
+       return assign(s.unexpected_bytes, parse_bytes(text, kMostUnexpectedBytes));
+     },
+     [](const Settings& s) { return std::to_string(s.unexpected_bytes); }},
     number_knob<&Settings::lanes, 0, 64>("TUTTI_LANES", "lanes", "a number from 0 to 64"),
     number_knob<&Settings::least_lanes, 0, 64>("TUTTI_LEAST_LANES", "least_lanes",
                                                "a number from 0 to 64"),

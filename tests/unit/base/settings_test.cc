@@ -94,6 +94,7 @@ std::map<std::string, Domain> setting_domains() {
         {"1025M", "1073741825", "-1", "K", "1k", "1G", "99999999999999999999M"}}},
       {"TUTTI_SLOT_COUNT", {{"0", "1024"}, {"-1", "1025"}}},
       {"TUTTI_READ_FROM", {{"0", "off", "128K", "1024M"}, {"-1", "1025M", "Off", "on", "128k"}}},
+      {"TUTTI_UNEXPECTED_BYTES", {{"0", "64K", "1048576M"}, {"-1", "1048577M", "off", "1k"}}},
       {"TUTTI_LANES", {{"0", "64"}, {"-1", "65"}}},
       {"TUTTI_LEAST_LANES", {{"0", "64"}, {"-1", "65"}}},
       {"TUTTI_MOST_LANES", {{"0", "64"}, {"-1", "65"}}},

@@ -342,6 +342,44 @@ TEST_CASE("several works are waited for, all or any") {
   tutti_work_free(sent);
 }
 
+TEST_CASE("messages are received by tag") {
+  Ranks ranks(2);
+  const std::array<float, 3> values{1, 2, 3};
+  std::array<float, 3> got{};
+  std::array<tutti_work_t, 2> sent{};
+  REQUIRE(tutti_send_tagged(ranks[1], &values[0], 1, TUTTI_FLOAT32, 0, 7) == TUTTI_OK);
+  REQUIRE(tutti_start_send_tagged(ranks[1], &values[1], 1, TUTTI_FLOAT32, 0, 8, &sent[0]) ==
+          TUTTI_OK);
+  REQUIRE(tutti_start_send(ranks[1], &values[2], 1, TUTTI_FLOAT32, 0, &sent[1]) == TUTTI_OK);
+  CHECK(tutti_recv(ranks[0], &got[2], 1, TUTTI_FLOAT32, 1) == TUTTI_OK);
+  tutti_work_t received = nullptr;
+  REQUIRE(tutti_start_recv_tagged(ranks[0], &got[1], 1, TUTTI_FLOAT32, 1, 8, &received) ==
+          TUTTI_OK);
+  CHECK(tutti_work_wait(received, -1) == TUTTI_OK);
+  tutti_work_free(received);
+  CHECK(tutti_recv_tagged(ranks[0], &got[0], 1, TUTTI_FLOAT32, 1, 7) == TUTTI_OK);
+  CHECK(got == values);
+  for (tutti_work_t work : sent) {
+    CHECK(tutti_work_wait(work, -1) == TUTTI_OK);
+    tutti_work_free(work);
+  }
+  int from = 7;
+  REQUIRE(tutti_send_tagged(ranks[1], &values[1], 1, TUTTI_FLOAT32, 0, 5) == TUTTI_OK);
+  REQUIRE(tutti_send_tagged(ranks[1], &values[2], 1, TUTTI_FLOAT32, 0, 6) == TUTTI_OK);
+  CHECK(tutti_recv_any_tagged(ranks[0], got.data(), 1, TUTTI_FLOAT32, &from, 6) == TUTTI_OK);
+  CHECK(got[0] == 3);
+  CHECK(from == 1);
+  REQUIRE(tutti_start_recv_any_tagged(ranks[0], got.data(), 1, TUTTI_FLOAT32, &from, 5,
+                                      &received) == TUTTI_OK);
+  CHECK(tutti_work_wait(received, -1) == TUTTI_OK);
+  tutti_work_free(received);
+  CHECK(got[0] == 2);
+  CHECK(from == 1);
+  CHECK(tutti_send_tagged(ranks[1], values.data(), 1, TUTTI_FLOAT32, 0, -1) ==
+        TUTTI_INVALID_ARGUMENT);
+  CHECK(std::string(tutti_last_error()).find("the tag -1 is negative") != std::string::npos);
+}
+
 TEST_CASE("a message is received from any rank, and says from which") {
   Ranks ranks(3);
   float value = 0;
