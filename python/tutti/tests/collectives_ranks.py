@@ -295,8 +295,8 @@ def send(run: Run) -> None:
 CASES["recv"] = send
 
 
-@case("tags")
-def tags(run: Run) -> None:
+@case("send_tagged")
+def send_tagged(run: Run) -> None:
     """What was sent last is received first."""
     following, previous = (run.rank + 1) % run.size, (run.rank - 1) % run.size
     if run.size == 1:
@@ -312,6 +312,9 @@ def tags(run: Run) -> None:
     run.expect("recv with tag 5", out, of(previous))
 
 
+CASES["recv_tagged"] = send_tagged
+
+
 @case("recv_any")
 def recv_any(run: Run) -> None:
     """Rank 0 gets one message of each other rank, in any order."""
@@ -324,6 +327,22 @@ def recv_any(run: Run) -> None:
         sources.append(run.call("recv_any", out.all()))
         run.expect("recv_any", out, of(sources[-1]))
     assert sorted(sources) == list(range(1, run.size)), sources
+
+
+@case("recv_any_tagged")
+def recv_any_tagged(run: Run) -> None:
+    """Rank 0 gets what the others have sent last before what they have sent first."""
+    if run.rank != 0:
+        for tag in (1, 2):
+            run.comm.send(run.make(of(run.rank + tag)).all(), 0, tag=tag)
+        return
+    for tag in (2, 1):
+        sources = []
+        for _ in range(run.size - 1):
+            out = run.blank(COUNT)
+            sources.append(run.comm.recv_any(out.all(), tag=tag))
+            run.expect("recv_any with a tag", out, of(sources[-1] + tag))
+        assert sorted(sources) == list(range(1, run.size)), sources
 
 
 def run_all(comm: tutti.Communicator, dtype: str) -> None:

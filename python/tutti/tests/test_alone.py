@@ -24,7 +24,7 @@ numpy, ml_dtypes = elements.numpy, elements.ml_dtypes
 
 HEADER = "".join(
     (ROOT / "include/tutti" / name).read_text(encoding="utf-8")
-    for name in ("tutti.h", "tutti_spans.h", "tutti_user_op.h", "tutti_vectors.h", "tutti_windows.h")
+    for name in ("tutti.h", "tutti_spans.h", "tutti_tags.h", "tutti_user_op.h", "tutti_vectors.h", "tutti_windows.h")
 )
 
 

@@ -368,22 +368,26 @@ def send(x: Any, to: int, tag: int, size: int) -> Prepared:
     _rank("send", to, size, "to")
     _tag("send", tag)
     source = look(x)
-    kind = source.type
-    return (calls["send_tagged"], (source.pointer, source.units, kind.code, to, tag), x, source)
+    arguments = (source.pointer, source.units, source.type.code, to)
+    if tag != 0:
+        return (calls["send_tagged"], (*arguments, tag), x, source)
+    return (calls["send"], arguments, x, source)
 
 
 def recv(out: Any, source: int, tag: int, size: int) -> Prepared:
     _rank("recv", source, size, "source")
     _tag("recv", tag)
     target = _writable("recv", out)
-    kind = target.type
-    arguments = (target.pointer, target.units, kind.code, source, tag)
-    return (calls["recv_tagged"], arguments, out, target)
+    arguments = (target.pointer, target.units, target.type.code, source)
+    if tag != 0:
+        return (calls["recv_tagged"], (*arguments, tag), out, target)
+    return (calls["recv"], arguments, out, target)
 
 
 def recv_any(out: Any, source: ctypes.c_int, tag: int) -> Prepared:
     _tag("recv_any", tag)
     target = _writable("recv_any", out)
-    kind = target.type
-    arguments = (target.pointer, target.units, kind.code, ctypes.byref(source), tag)
-    return (calls["recv_any_tagged"], arguments, source, (target, source))
+    arguments = (target.pointer, target.units, target.type.code, ctypes.byref(source))
+    if tag != 0:
+        return (calls["recv_any_tagged"], (*arguments, tag), source, (target, source))
+    return (calls["recv_any"], arguments, source, (target, source))
