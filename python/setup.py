@@ -1,8 +1,9 @@
 """Builds tutti_torch against the torch that is installed in the interpreter it is installed for.
 
 One compiled module serves one minor version of torch, whose C++ interface changes with each: install
-again after an update. CMake, a C++20 compiler and Tutti's Debian packages (scripts/bootstrap) have to
-be there.
+again after an update. The version says which torch it is for, and pip refuses it beside another. CMake, a
+C++20 compiler and Tutti's Debian packages (scripts/bootstrap) have to be there. With TUTTI_PREFIX, where
+Tutti is installed (/usr, /usr/local), only the adapter is compiled, and nothing but this folder is read.
 """
 import json
 import os
@@ -17,6 +18,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
+PREFIX = os.environ.get("TUTTI_PREFIX", "")
 # Asked of a fresh interpreter: pip builds in an environment of its own, without torch in sight.
 ASK = """
 import json, os, torch, torch.utils.cpp_extension as extension
@@ -33,10 +35,30 @@ print(json.dumps({
 """
 
 
-def version():
-    text = (HERE.parent / "include/tutti/tutti.h").read_text()
+def version_in(header):
+    """Of the header tutti.h; None: there is none."""
+    if not header.exists():
+        return None
+    text = header.read_text()
     return ".".join(re.search(rf"define TUTTI_VERSION_{part} (\d+)", text).group(1)
                     for part in ("MAJOR", "MINOR", "PATCH"))
+
+
+def version():
+    ours = version_in(HERE.parent / "include/tutti/tutti.h")
+    if not PREFIX and ours is None:
+        raise SystemExit("tutti_torch: Tutti's sources are not beside this folder; TUTTI_PREFIX says where "
+                         "Tutti is installed, like TUTTI_PREFIX=/usr/local")
+    if not PREFIX:
+        return ours
+    header = Path(PREFIX) / "include/tutti/tutti.h"
+    installed = version_in(header)
+    if installed is None:
+        raise SystemExit(f"tutti_torch: TUTTI_PREFIX={PREFIX}: {header} is not there; install Tutti there "
+                         "first (cmake --install, or its packages for programs)")
+    if ours not in (None, installed):
+        raise SystemExit(f"tutti_torch: TUTTI_PREFIX={PREFIX} has Tutti {installed}, and this is for {ours}")
+    return installed
 
 
 def installed_torch():
@@ -48,6 +70,15 @@ def installed_torch():
         raise SystemExit(f"tutti_torch: torch can't be imported by {sys.executable} ({said[-1]}); "
                          "install torch first, then this")
     return json.loads(asked.stdout.splitlines()[-1])
+
+
+def for_torch():
+    """Version and dependencies: of the torch that is installed; without one, of a package of sources."""
+    try:
+        minor = ".".join(installed_torch()["version"].split(".")[:2])
+    except SystemExit:  # Who builds hears it then.
+        return {"version": version(), "install_requires": ["torch>=2.8"]}
+    return {"version": f"{version()}+torch{minor}", "install_requires": [f"torch=={minor}.*"]}
 
 
 class BuildWithCMake(build_ext):
@@ -71,6 +102,7 @@ class BuildWithCMake(build_ext):
              f"-DTUTTI_TORCH_LIBRARIES={libraries}",
              f"-DTUTTI_TORCH_VERSION={torch['version']}",
              f"-DTUTTI_TORCH_DEFINITIONS={';'.join(torch['definitions'])}",
+             f"-DTUTTI_PREFIX={Path(PREFIX).resolve() if PREFIX else ''}",
              # torch is in the process already when this is loaded.
              "-DCMAKE_SKIP_RPATH=ON", *shlex.split(os.environ.get("CMAKE_ARGS", ""))], check=True)
         jobs = os.environ.get("MAX_JOBS", str(os.cpu_count() or 1))
@@ -81,5 +113,5 @@ class BuildWithCMake(build_ext):
         self.copy_file(str(built), str(target))
 
 
-setup(version=version(), ext_modules=[Extension("tutti_torch._C", [])],
+setup(**for_torch(), ext_modules=[Extension("tutti_torch._C", [])],
       cmdclass={"build_ext": BuildWithCMake})
