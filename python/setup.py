@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -110,7 +111,8 @@ class BuildWithCMake(build_ext):
                        check=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         built = folder / ("_C" + sysconfig.get_config_var("EXT_SUFFIX"))
-        self.copy_file(str(built), str(target))
+        # setuptools' own copy_file would leave one of another torch that was built later.
+        shutil.copy(built, target)
 
 
 setup(**for_torch(), ext_modules=[Extension("tutti_torch._C", [])],
